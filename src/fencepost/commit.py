@@ -1,0 +1,266 @@
+"""Group commit: many appends, judged in order, one sync for all of them.
+
+`judge` gives each append of a batch its verdict. It asks a ledger, which knows the committed
+log and what this batch has staged so far, and stages what it accepts: so each append is judged
+against the log *and* the earlier appends of its batch, exactly as if they had been committed
+one by one (theorem `group_commit_exact`). A refused append stages nothing and disturbs nobody.
+
+`GroupCommit` gathers the appends of concurrent callers into batches. There is no writer thread:
+the first caller becomes the leader and commits for all who came meanwhile; when its own append
+is decided it hands the lead to one of those still waiting. A single caller commits directly.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+from uuid import UUID
+
+from .errors import StoreError
+from .model import AppendCondition, Event, Placed, Query, SequencedEvent
+
+# A batch takes what waits, up to so many events: enough to spread one sync over many callers, few
+# enough that nobody waits long for the others. An append of more events is a batch of its own.
+BATCH_EVENTS: Final = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """One caller's request, checked and immutable."""
+
+    events: tuple[Event, ...]
+    conditions: tuple[AppendCondition, ...] = ()
+    unless: Query | None = None
+    checkpoint: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicting:
+    """Refused: the event at `position` matches the condition. An engine that has the event gives it along."""
+
+    condition: AppendCondition
+    position: int
+    conflict: SequencedEvent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Overlapping:
+    """Refused: one id is stored already, at `position`, and another is not."""
+
+    stored: UUID
+    position: int
+    missing: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """Refused: the checkpoint is at `current` already."""
+
+    name: str
+    position: int
+    current: int
+
+
+Verdict: TypeAlias = Placed | Conflicting | Overlapping | Behind
+
+
+class Ledger(Protocol):
+    """The log as a batch sees it: what is committed, and what the batch has staged on top."""
+
+    def head(self) -> int: ...
+
+    def first_match(self, query: Query, after: int) -> int | None:
+        """The lowest position above `after` whose event matches."""
+
+    def position_of(self, id: UUID) -> int | None: ...
+
+    def checkpoint(self, name: str) -> int:
+        """Where the checkpoint is, 0 if it never was set."""
+
+    def stage(self, append: Append) -> None:
+        """Put the append's events after the head, and its checkpoint in force."""
+
+
+def judge(appends: Iterable[Append], ledger: Ledger) -> list[Verdict]:
+    """Decide the appends in order; what is accepted is staged in the ledger.
+
+    Ids come first, then `unless`: a retry whose first try was stored must be told so, not be
+    refused because of a conflict with itself.
+    """
+    return [_judge_one(append, ledger) for append in appends]
+
+
+def _judge_one(append: Append, ledger: Ledger) -> Verdict:
+    events = append.events
+    if events and events[0].id is not None:
+        retried = _judge_ids(events, ledger)
+        if retried is not None:
+            return retried
+    if append.unless is not None:
+        position = ledger.first_match(append.unless, 0)
+        if position is not None:
+            return Placed(position, position, already=True)
+    for condition in append.conditions:
+        position = ledger.first_match(condition.fail_if_events_match, condition.after)
+        if position is not None:
+            return Conflicting(condition, position)
+    if append.checkpoint is not None:
+        name, position = append.checkpoint
+        current = ledger.checkpoint(name)
+        if position <= current:
+            return Behind(name, position, current)
+    before = ledger.head()
+    ledger.stage(append)
+    assert ledger.head() == before + len(events)
+    return Placed(before + 1, ledger.head()) if events else Placed(before, before)
+
+
+def _judge_ids(events: Sequence[Event], ledger: Ledger) -> Placed | Overlapping | None:
+    """What the ids alone decide: None when all of them are new."""
+    stored: list[tuple[UUID, int]] = []
+    missing: UUID | None = None
+    for event in events:
+        assert event.id is not None
+        position = ledger.position_of(event.id)
+        if position is None:
+            missing = event.id
+        else:
+            stored.append((event.id, position))
+    if not stored:
+        return None
+    if missing is not None:
+        return Overlapping(*stored[0], missing)
+    positions = [position for _, position in stored]
+    return Placed(min(positions), max(positions), already=True)
+
+
+class Pending:
+    """An append that waits for its verdict, or for its caller to be made the leader."""
+
+    __slots__ = ("_turn", "append", "appointed", "error", "verdict")
+
+    def __init__(self, append: Append) -> None:
+        self.append = append
+        self.verdict: Verdict | None = None
+        self.error: Exception | None = None
+        self.appointed = False
+        self._turn = threading.Lock()
+        self._turn.acquire()
+
+    @property
+    def decided(self) -> bool:
+        return self.verdict is not None or self.error is not None
+
+    def wait(self) -> None:
+        """Until the append is decided, or its caller is to lead."""
+        self._turn.acquire()
+
+    def wake(self) -> None:
+        self._turn.release()
+
+    def result(self) -> Verdict:
+        if self.error is not None:
+            # One error may reach many callers, and raising it adds to its traceback: each gets a copy.
+            raise copy(self.error) from self.error
+        assert self.verdict is not None
+        return self.verdict
+
+
+class GroupCommit:
+    """Batches what concurrent callers append; `commit` stores one batch and gives its verdicts."""
+
+    def __init__(self, commit: Callable[[Sequence[Append]], Sequence[Verdict]]) -> None:
+        self._commit = commit
+        self._lock = threading.Lock()
+        self._queue: deque[Pending] = deque()
+        self._led = False
+
+    def append(self, append: Append) -> Verdict:
+        """Have the append committed, by whoever leads, and return its verdict."""
+        pending = Pending(append)
+        leads = self.enqueue(pending)
+        if not leads:
+            try:
+                pending.wait()
+            except BaseException:
+                self._leave(pending)
+                raise
+        if leads or pending.appointed:
+            self.lead(pending)
+        return pending.result()
+
+    def enqueue(self, pending: Pending) -> bool:
+        """Add to the queue. True: nobody leads, so the caller must now `lead`."""
+        with self._lock:
+            self._queue.append(pending)
+            leads = not self._led
+            self._led = True
+            return leads
+
+    def withdraw(self, pending: Pending) -> bool:
+        """Take back what no leader has taken yet. True: it is not stored and never will be."""
+        with self._lock:
+            if pending in self._queue:
+                self._queue.remove(pending)
+                return True
+            return False
+
+    def lead(self, own: Pending | None = None) -> None:
+        """Commit batches until the leader's own append is decided, or until nothing waits."""
+        batch: list[Pending] = []
+        try:
+            while batch := self._take(own):
+                self._decide(batch)
+                for pending in batch:
+                    if pending is not own:
+                        pending.wake()
+        except BaseException:
+            # An interrupt is the leader's own affair, but its followers must not wait for ever.
+            for pending in batch:
+                if not pending.decided:
+                    pending.error = StoreError("the thread that committed for this one was interrupted")
+                    if pending is not own:
+                        pending.wake()
+            with self._lock:
+                self._appoint()
+            raise
+
+    def _take(self, own: Pending | None) -> list[Pending]:
+        """The next batch; none when this leader is done and the lead is passed on or laid down."""
+        with self._lock:
+            if not self._queue or (own is not None and own.decided):
+                self._appoint()
+                return []
+            batch = [self._queue.popleft()]
+            size = len(batch[0].append.events)
+            while self._queue and (size := size + len(self._queue[0].append.events)) <= BATCH_EVENTS:
+                batch.append(self._queue.popleft())
+            return batch
+
+    def _decide(self, batch: list[Pending]) -> None:
+        try:
+            verdicts = self._commit([pending.append for pending in batch])
+        except Exception as error:
+            for pending in batch:
+                pending.error = error
+            return
+        for pending, verdict in zip(batch, verdicts, strict=True):
+            pending.verdict = verdict
+
+    def _appoint(self) -> None:
+        """Make the first of those who wait the leader. Called under the lock."""
+        self._led = bool(self._queue)
+        if self._queue:
+            self._queue[0].appointed = True
+            self._queue[0].wake()
+
+    def _leave(self, pending: Pending) -> None:
+        """A caller was interrupted while it waited: nobody may rely on it any more."""
+        withdrawn = self.withdraw(pending)
+        with self._lock:
+            if withdrawn and pending.appointed:
+                self._appoint()

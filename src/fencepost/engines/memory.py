@@ -1,0 +1,86 @@
+"""The reference engine: a list of events, and the definition of matching.
+
+It is the shortest code that is right, and what the others are tested against. Nothing outlives
+the process. Conditions are judged by looking at every event after their `after`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from itertools import islice
+from typing import Final
+from uuid import UUID
+
+from ..buckets import matches
+from ..commit import Append, Verdict, judge
+from ..model import Query, SequencedEvent
+
+PAGE_EVENTS: Final = 1_024
+
+
+class MemoryEngine:
+    """An engine, and at the same time the ledger that its batches are judged against."""
+
+    group_commit: Final = True
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._events: list[SequencedEvent] = []
+        self._checkpoints: dict[str, int] = {}
+        self._positions: dict[UUID, int] = {}
+
+    def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
+        with self._changed:
+            verdicts = judge(appends, self)
+            self._changed.notify_all()
+            return verdicts
+
+    def scan(
+        self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
+    ) -> Iterator[Sequence[SequencedEvent]]:
+        # The list only grows and positions count from 1, so a slice of it is a consistent prefix.
+        span = range(after, min(upto, len(self._events)))
+        candidates = (self._events[index] for index in (reversed(span) if backwards else span))
+        found = islice((event for event in candidates if matches(event, query)), limit)
+        while page := list(islice(found, PAGE_EVENTS)):
+            yield page
+
+    def head(self) -> int:
+        return len(self._events)
+
+    def wait(self, after: int, timeout_s: float) -> int:
+        with self._changed:
+            if len(self._events) <= after:
+                self._changed.wait(timeout_s)
+            return len(self._events)
+
+    def interrupt(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def checkpoint(self, name: str) -> int:
+        return self._checkpoints.get(name, 0)
+
+    def close(self) -> None:
+        self.interrupt()
+
+    def first_match(self, query: Query, after: int) -> int | None:
+        page = next(self.scan(query, after=after, upto=len(self._events), limit=1), None)
+        return page[0].position if page else None
+
+    def position_of(self, id: UUID) -> int | None:
+        return self._positions.get(id)
+
+    def stage(self, append: Append) -> None:
+        """Nothing can fail after this, so what is staged is stored."""
+        now = datetime.now(timezone.utc)
+        stored = [
+            SequencedEvent(position, event.type, event.tags, event.data, now, event.id, event.metadata)
+            for position, event in enumerate(append.events, start=len(self._events) + 1)
+        ]
+        self._events.extend(stored)  # in one step: a reader sees the whole append or nothing of it
+        self._positions.update((event.id, event.position) for event in stored if event.id is not None)
+        if append.checkpoint is not None:
+            self._checkpoints.update([append.checkpoint])

@@ -1,0 +1,354 @@
+"""The default engine: one SQLite file, shared by any number of threads and processes.
+
+An append takes no lock while it is judged. The batch is judged against the tail, then inserted
+at the next positions by one statement, which is also the transaction and the sync. If another
+process has committed meanwhile, that statement fails on the primary key `position`: the tail
+catches up, the batch is judged again and inserted again. So a verdict always rests on every
+event below the positions that it leads to.
+
+Reading takes no lock either, and holds no transaction between pages: what is below a head never
+changes.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import count, islice, starmap
+from math import inf
+from time import monotonic, time_ns
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+from zlib import crc32
+
+import apsw
+
+from ...buckets import matches
+from ...commit import Append, Verdict, judge
+from ...errors import StoreClosed
+from ...model import Query, SequencedEvent, decode_tags, encode_metadata, encode_tags
+from .files import Readers, connect, prepare_file, run, snapshot, storage_errors, transaction, value
+from .generations import (
+    ROWS,
+    Types,
+    indexed_upto,
+    insert_many,
+    position_of,
+    ready_parts,
+    write_tail,
+)
+from .merging import merge_step
+from .search import search
+from .tail import Tail, TailPart
+
+PAGE_EVENTS: Final = 1_024
+TAIL_EVENTS: Final = 8_192  # a longer tail is written to disk: it is read again whenever a process opens the file
+UNINDEXED_EVENTS: Final = 256  # so many events that the tail does not know yet are filtered rather than added to it
+OPTIMISTIC_TRIES: Final = 3  # then the write lock is taken first, so that busy writers cannot starve this one
+CHECKPOINT_PAGES: Final = 4_096  # 16 MiB of write-ahead log are copied into the file in one go
+MERGE_REST: Final = 3  # after a step of merging, so many times its duration belong to the callers
+POLL_S: Final = 0.01  # how often a waiting reader looks for other processes' commits
+
+Row: TypeAlias = tuple[int, str, str, bytes, int, bytes | None, str | None, int]
+Page: TypeAlias = tuple[list[SequencedEvent], int]
+
+COLUMNS: Final = "position, type, tags, data, recorded_at, id, metadata"
+HEAD: Final = "SELECT max(position) FROM events"
+FORWARDS: Final = f"SELECT {COLUMNS} FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
+BACKWARDS: Final = f"SELECT {COLUMNS} FROM events WHERE position > ? AND position <= ? ORDER BY position DESC LIMIT ?"
+AT: Final = f"SELECT {COLUMNS} FROM carray(?) AS wanted CROSS JOIN events ON events.position = wanted.value"
+
+
+class SqliteEngine:
+    group_commit: Final = True
+
+    def __init__(self, path: str, *, create: bool = True, timeout: float = 10.0, vfs: str | None = None) -> None:
+        self._path = path
+        with storage_errors(path):
+            prepare_file(path, create=create, timeout_s=timeout, vfs=vfs)
+            self._writer = connect(path, timeout_s=timeout, cache_kib=65_536, vfs=vfs)
+            self._writer.set_wal_hook(self._count_wal_pages)
+            floor = indexed_upto(self._writer)
+        self._readers = Readers(path, timeout_s=timeout, vfs=vfs)
+        self._types = Types()
+        self._writing = threading.Lock()  # whoever changes the tail, or uses the writing connection
+        # The tail, and the position up to which it is committed: always replaced together.
+        self._view: tuple[Tail, int] = Tail(floor), floor
+        self._wal_pages = 0
+        self._merge_at = 0.0  # when the next step of merging is due
+        self._changed = threading.Condition()
+        self._interrupted = False
+        self._closed = False
+
+    def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
+        with self._writing, storage_errors(self._path):
+            if self._closed:
+                raise StoreClosed("the store is closed")
+            self._tidy_up()
+            verdicts = self._commit(appends)
+        with self._changed:
+            self._changed.notify_all()
+        return verdicts
+
+    def scan(
+        self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
+    ) -> Iterator[Sequence[SequencedEvent]]:
+        while after < upto and limit != 0:
+            most = PAGE_EVENTS if limit is None else min(limit, PAGE_EVENTS)
+            if query.matches_all:
+                page, seen = self._page_of_all(after, upto, most, backwards)
+            else:
+                page, seen = self._page(query, after, upto, most, backwards)
+            if limit is not None:
+                limit -= len(page)
+            if page:
+                yield page
+            if backwards:
+                upto = seen
+            else:
+                after = seen
+
+    def head(self) -> int:
+        with self._readers.lend() as connection:
+            return value(connection, HEAD) or 0
+
+    def wait(self, after: int, timeout_s: float) -> int:
+        deadline = monotonic() + timeout_s
+        with self._changed:
+            self._interrupted = False
+        while True:
+            head = self.head()
+            rest_s = deadline - monotonic()
+            if head > after or rest_s <= 0 or self._interrupted:
+                return head
+            # Our own commits wake us; other processes' have to be looked for.
+            with self._changed:
+                self._changed.wait(min(POLL_S, rest_s))
+
+    def interrupt(self) -> None:
+        with self._changed:
+            self._interrupted = True
+            self._changed.notify_all()
+
+    def checkpoint(self, name: str) -> int:
+        with self._readers.lend() as connection:
+            return _checkpoint(connection, name)
+
+    def close(self) -> None:
+        with self._writing:
+            if not self._closed:
+                self._closed = True
+                self._readers.close()
+                self._writer.close()
+
+    # Committing, by one thread at a time, under the lock.
+
+    def _commit(self, appends: Sequence[Append]) -> list[Verdict]:
+        # A checkpoint is no event: no position would collide if another process moved it meanwhile.
+        locked = any(append.checkpoint is not None for append in appends)
+        for attempt in count():
+            tail, committed = self._view
+            try:
+                if locked or attempt >= OPTIMISTIC_TRIES:
+                    with transaction(self._writer):
+                        self._catch_up()
+                        tail, committed = self._view
+                        verdicts = self._judge_and_store(appends, tail)
+                else:
+                    verdicts = self._judge_and_store(appends, tail)
+            except Overtaken:
+                tail.cut(committed)
+                self._catch_up()
+            except BaseException:
+                tail.cut(committed)
+                raise
+            else:
+                self._view = tail, tail.head
+                return verdicts
+        raise AssertionError("unreachable")
+
+    def _judge_and_store(self, appends: Sequence[Append], tail: Tail) -> list[Verdict]:
+        draft = Draft(tail, self._writer, self._types)
+        verdicts = judge(appends, draft)
+        if draft.rows:
+            self._insert(draft.rows)
+        elif not self._writer.in_transaction and (value(self._writer, HEAD) or 0) > draft.head():
+            raise Overtaken  # nothing to insert means nothing to collide with
+        for name, position in draft.checkpoints.items():
+            run(self._writer, "INSERT OR REPLACE INTO checkpoints VALUES (?, ?)", (name, str(position)))
+        return verdicts
+
+    def _insert(self, rows: list[Row]) -> None:
+        try:
+            if len(rows) > ROWS and not self._writer.in_transaction:
+                with transaction(self._writer):
+                    insert_many(self._writer, "events", rows)
+            else:
+                insert_many(self._writer, "events", rows)
+        except apsw.ConstraintError as error:
+            if error.extendedresult != apsw.SQLITE_CONSTRAINT_PRIMARYKEY:  # type: ignore[attr-defined]
+                raise
+            raise Overtaken from None
+
+    def _catch_up(self) -> None:
+        """Bring the tail to where the file is: other processes may have appended, or shortened it."""
+        tail, committed = self._view
+        indexed = indexed_upto(self._writer)
+        if indexed > tail.floor:
+            tail, committed = Tail(indexed), indexed
+        newer = "SELECT type, tags, id FROM events WHERE position > ? ORDER BY position"
+        for type, tags, id in self._writer.execute(newer, (committed,)):
+            tail.add(type, decode_tags(tags), id)
+        self._view = tail, tail.head
+
+    def _tidy_up(self) -> None:
+        """What keeps the file fast, between two commits and in small pieces."""
+        tail = self._view[0]
+        if len(tail) >= TAIL_EVENTS:
+            with transaction(self._writer):
+                if indexed_upto(self._writer) == tail.floor:
+                    write_tail(self._writer, self._types, tail)
+            self._catch_up()
+            self._merge_at = 0.0
+        if monotonic() >= self._merge_at:
+            began = monotonic()
+            more = merge_step(self._writer)
+            self._merge_at = monotonic() + (monotonic() - began) * MERGE_REST if more else inf
+        if self._wal_pages >= CHECKPOINT_PAGES:
+            self._wal_pages = 0
+            self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def _count_wal_pages(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        """SQLite calls this after each commit. Checkpointing here would let its failure look like the commit's."""
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+    # Reading, by any number of threads. A page is some events and the position up to which (going
+    # backwards: down to which) everything has been seen.
+
+    def _page_of_all(self, after: int, upto: int, limit: int, backwards: bool) -> Page:
+        with self._readers.lend() as connection:
+            page = _events(connection, BACKWARDS if backwards else FORWARDS, (after, upto, limit))
+        return page, _seen(page, after, upto, limit, backwards)
+
+    def _page(self, query: Query, after: int, upto: int, limit: int, backwards: bool) -> Page:
+        """Three ranges follow each other: what is indexed on disk, what is in the tail, and what
+        has been committed since the tail was brought up to date. A page comes from one of them.
+        """
+        tail, committed = self._view_near(upto)
+        if after < tail.floor and (not backwards or upto <= tail.floor):
+            return self._indexed_page(query, after, min(upto, tail.floor), limit, backwards)
+        if after < committed and (not backwards or upto <= committed):
+            return self._tail_page(tail, query, max(after, tail.floor), min(upto, committed), limit, backwards)
+        return self._filtered_page(query, max(after, committed), upto, limit, backwards)
+
+    def _view_near(self, upto: int) -> tuple[Tail, int]:
+        """A view of the tail that lacks at most a few of the events up to `upto`."""
+        if upto - self._view[1] > UNINDEXED_EVENTS:
+            with self._writing, storage_errors(self._path):
+                if self._closed:
+                    raise StoreClosed("the store is closed")
+                self._catch_up()
+        return self._view
+
+    def _indexed_page(self, query: Query, after: int, upto: int, limit: int, backwards: bool) -> Page:
+        keys: list[int] = []
+        with self._readers.lend() as connection:
+            with snapshot(connection):
+                for part in ready_parts(connection, self._types, after, upto, backwards=backwards):
+                    keys.extend(islice(search(part, query, backwards=backwards), limit - len(keys)))
+                    if len(keys) == limit:
+                        break
+            page = _events_at(connection, keys)
+        return page, _seen(page, after, upto, limit, backwards)
+
+    def _tail_page(self, tail: Tail, query: Query, after: int, upto: int, limit: int, backwards: bool) -> Page:
+        keys = list(islice(search(TailPart(tail, after, upto), query, backwards=backwards), limit))
+        with self._readers.lend() as connection:
+            page = _events_at(connection, keys)
+        return page, _seen(page, after, upto, limit, backwards)
+
+    def _filtered_page(self, query: Query, after: int, upto: int, limit: int, backwards: bool) -> Page:
+        page, seen = self._page_of_all(after, upto, PAGE_EVENTS, backwards)
+        found = [event for event in page if matches(event, query)]
+        return (found, seen) if len(found) <= limit else (found[:limit], _seen(found[:limit], 0, 0, limit, backwards))
+
+
+class Overtaken(Exception):
+    """Another process has committed since the batch was judged."""
+
+
+class Draft:
+    """The ledger of one batch: the tail and the generations, and what the batch adds to the tail."""
+
+    def __init__(self, tail: Tail, connection: apsw.Connection, types: Types) -> None:
+        self.rows: list[Row] = []
+        self.checkpoints: dict[str, int] = {}
+        self._tail = tail
+        self._connection = connection
+        self._types = types
+        self._now = time_ns() // 1000
+
+    def head(self) -> int:
+        return self._tail.head
+
+    def first_match(self, query: Query, after: int) -> int | None:
+        if after < self._tail.floor:
+            with snapshot(self._connection):
+                for part in ready_parts(self._connection, self._types, after, self._tail.floor):
+                    for position in search(part, query):
+                        return position
+        return self._tail.first_match(query, after)
+
+    def position_of(self, id: UUID) -> int | None:
+        position = self._tail.position_of(id.bytes)
+        return position_of(self._connection, id.bytes) if position is None and self._tail.floor else position
+
+    def checkpoint(self, name: str) -> int:
+        return self.checkpoints[name] if name in self.checkpoints else _checkpoint(self._connection, name)
+
+    def stage(self, append: Append) -> None:
+        for event in append.events:
+            id = None if event.id is None else event.id.bytes
+            self._tail.add(event.type, event.tags, id)
+            content = (
+                self._tail.head,
+                event.type,
+                encode_tags(event.tags),
+                event.data,
+                self._now,
+                id,
+                encode_metadata(event.metadata),
+            )
+            self.rows.append((*content, checksum(*content)))
+        if append.checkpoint is not None:
+            name, position = append.checkpoint
+            self.checkpoints[name] = position
+
+
+def checksum(
+    position: int, type: str, tags: str, data: bytes, recorded_at: int, id: bytes | None, metadata: str | None
+) -> int:
+    """CRC-32 of a row. NUL separates the fields, which cannot contain it, and the data comes last."""
+    rest = f"{position}\0{type}\0{tags}\0{recorded_at}\0{id.hex() if id else ''}\0{metadata or ''}\0"
+    return crc32(data, crc32(rest.encode()))
+
+
+def _events(connection: apsw.Connection, sql: str, bindings: Any) -> list[SequencedEvent]:
+    return list(starmap(SequencedEvent, connection.execute(sql, bindings).fetchall()))
+
+
+def _events_at(connection: apsw.Connection, keys: list[int]) -> list[SequencedEvent]:
+    return _events(connection, AT, (apsw.carray(array("q", map(abs, keys))),)) if keys else []
+
+
+def _seen(page: Sequence[SequencedEvent], after: int, upto: int, limit: int, backwards: bool) -> int:
+    """A page cut by its limit has seen its last event; otherwise there is nothing more."""
+    if len(page) == limit:
+        return page[-1].position - 1 if backwards else page[-1].position
+    return after if backwards else upto
+
+
+def _checkpoint(connection: apsw.Connection, name: str) -> int:
+    return int(value(connection, "SELECT position FROM checkpoints WHERE name = ?", (name,)) or 0)

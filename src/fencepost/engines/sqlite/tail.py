@@ -1,0 +1,131 @@
+"""The newest events' postings, in memory.
+
+Nearly every condition asks about events since a moment ago, so this is where nearly all of them
+are answered, with no I/O. The tail holds the postings of every event above its floor; those up to
+the floor are in the generations on disk. When it has grown long enough it is written there in
+one sorted sweep, and a new tail begins.
+
+Only the committing thread adds. Others search at the same time, up to a position that is
+committed, and see nothing of what has been staged above it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
+
+from ...model import Query
+from .search import EVERY, Run, search
+
+NOTHING: Final[list[int]] = []
+
+
+class Tail:
+    def __init__(self, floor: int) -> None:
+        self.floor = floor
+        self.head = floor
+        self._lists: dict[str, dict[str, list[int]]] = {EVERY: {}}
+        self._positions: dict[bytes, int] = {}
+        self._added: list[tuple[str, Collection[str], bytes | None]] = []
+
+    def __len__(self) -> int:
+        return len(self._added)
+
+    def add(self, type: str, tags: Collection[str], id: bytes | None) -> None:
+        """The event at the next position."""
+        self.head = position = self.head + 1
+        lists = self._lists
+        for term in (*tags, EVERY):
+            by_type = lists.get(term)
+            if by_type is None:
+                lists[term] = {type: [position]}
+            elif type in by_type:
+                by_type[type].append(position)
+            else:
+                by_type[type] = [position]
+        if id is not None:
+            self._positions[id] = position
+        self._added.append((type, tags, id))
+
+    def cut(self, head: int) -> None:
+        """Take back everything above `head`."""
+        while self.head > head:
+            type, tags, id = self._added.pop()
+            for term in (*tags, EVERY):
+                by_type = self._lists[term]
+                by_type[type].pop()
+                if not by_type[type]:
+                    del by_type[type]
+                    if not by_type and term != EVERY:
+                        del self._lists[term]
+            if id is not None:
+                del self._positions[id]
+            self.head -= 1
+
+    def position_of(self, id: bytes) -> int | None:
+        return self._positions.get(id)
+
+    def first_match(self, query: Query, after: int) -> int | None:
+        """The lowest position above `after` that matches, staged events included."""
+        first: int | None = None
+        for item in query.items:
+            terms = item.tags or (EVERY,)
+            if len(terms) == 1 and len(item.types) < 2:
+                # The usual shapes, without the machinery: the answer is in the last place or nowhere.
+                (term,) = terms
+                by_type = self._lists.get(term, {})
+                lists: Iterable[list[int]] = (
+                    [by_type.get(type, NOTHING) for type in item.types] if item.types else by_type.values()
+                )
+                for positions in lists:
+                    if positions and positions[-1] > after:
+                        position = positions[bisect_right(positions, after)]
+                        if first is None or position < first:
+                            first = position
+            else:
+                found = next(search(TailPart(self, after, self.head), Query((item,))), None)
+                if found is not None and (first is None or found < first):
+                    first = found
+        return first
+
+    def terms(self) -> Iterator[tuple[str, dict[str, list[int]]]]:
+        """Every term with its lists, in the order in which SQLite sorts terms."""
+        for term in sorted(self._lists):
+            yield term, self._lists[term]
+
+    def ids(self) -> Iterator[tuple[bytes, str, int]]:
+        """Every id with its type and position, sorted."""
+        for id in sorted(self._positions):
+            position = self._positions[id]
+            yield id, self._added[position - self.floor - 1][0], position
+
+
+class TailPart:
+    """The tail between two positions, as a part to search."""
+
+    def __init__(self, tail: Tail, after: int, upto: int) -> None:
+        self.after = after
+        self.upto = upto
+        self._lists = tail._lists
+
+    def types_of(self, term: str) -> Collection[str]:
+        return list(self._lists.get(term, ()))
+
+    def run(self, term: str, type: str, backwards: bool) -> Run:
+        positions = self._lists.get(term, {}).get(type, NOTHING)
+        after, upto = self.after, self.upto
+
+        def forwards_from(key: int, count: int) -> list[int]:
+            start = bisect_left(positions, key)
+            keys = positions[start : start + count]
+            if keys and keys[-1] > upto:
+                del keys[bisect_right(keys, upto) :]
+            return keys
+
+        def backwards_from(key: int, count: int) -> list[int]:
+            end = bisect_right(positions, -key)
+            start = max(end - count, bisect_right(positions, after))
+            return [-position for position in reversed(positions[start:end])]
+
+        return backwards_from if backwards else forwards_from

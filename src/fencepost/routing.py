@@ -1,0 +1,62 @@
+"""Who subscribed to an event, found by bucket.
+
+Subscribers are kept by the buckets that their queries read; an event looks up the buckets that
+it writes. That costs the same for one subscriber and for a million: nobody is asked whether
+they are interested. The theorem `exact_upto` lets an event try only subsets as large as some
+query names; an event with so many tags that even those outnumber the targets in use asks the
+targets instead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from math import comb
+from typing import Generic, TypeVar
+
+from .buckets import ANY, Bucket, Classified, read_targets
+from .model import Query
+
+Subscriber = TypeVar("Subscriber")
+
+
+class Router(Generic[Subscriber]):
+    def __init__(self) -> None:
+        self._targets: dict[Bucket, set[Subscriber]] = {}
+        self._sizes: Counter[int] = Counter()
+
+    def __bool__(self) -> bool:
+        return bool(self._targets)
+
+    def add(self, query: Query, subscriber: Subscriber) -> None:
+        for target in set(read_targets(query)):
+            self._targets.setdefault(target, set()).add(subscriber)
+            self._sizes[len(target[0])] += 1
+
+    def remove(self, query: Query, subscriber: Subscriber) -> None:
+        for target in set(read_targets(query)):
+            subscribers = self._targets[target]
+            subscribers.remove(subscriber)
+            if not subscribers:
+                del self._targets[target]
+            self._sizes[len(target[0])] -= 1
+            if not self._sizes[len(target[0])]:
+                del self._sizes[len(target[0])]
+
+    def route(self, event: Classified) -> set[Subscriber]:
+        """Every subscriber whose query matches the event, once."""
+        tags = sorted(event.tags)
+        if 2 * sum(comb(len(tags), size) for size in self._sizes) > len(self._targets):
+            return self._ask_targets(event)
+        found: set[Subscriber] = set()
+        for size in self._sizes:
+            for subset in combinations(tags, size):
+                found.update(self._targets.get((subset, event.type), ()), self._targets.get((subset, ANY), ()))
+        return found
+
+    def _ask_targets(self, event: Classified) -> set[Subscriber]:
+        found: set[Subscriber] = set()
+        for (tags, type_), subscribers in self._targets.items():
+            if (type_ is ANY or type_ == event.type) and event.tags.issuperset(tags):
+                found |= subscribers
+        return found
