@@ -25,6 +25,8 @@ from .opening import open_engine
 from .store import Engine, EventStore, Reading, checked_append, checked_range
 from .subscription import Feed
 
+__all__ = ["AsyncEventStore", "AsyncReading", "AsyncSubscription", "open"]
+
 Result = TypeVar("Result")
 
 THREADS: Final = 8  # one leads the commits, the others read
@@ -143,7 +145,7 @@ class Awaited(Pending):
 
     async def decision(self) -> Verdict:
         if self._group.enqueue(self):
-            self._threads.submit(self._group.lead)
+            self._threads.submit(self._lead)
         await self._future
         return self.result()
 
@@ -152,7 +154,11 @@ class Awaited(Pending):
         if self.decided:
             self._loop.call_soon_threadsafe(self._settle)
         else:
-            self._threads.submit(self._group.lead)
+            self._threads.submit(self._lead)
+
+    def _lead(self) -> None:
+        while self._group.lead(keep=True):
+            pass
 
     def _settle(self) -> None:
         if not self._future.done():

@@ -6,8 +6,8 @@ against the log *and* the earlier appends of its batch, exactly as if they had b
 one by one (theorem `group_commit_exact`). A refused append stages nothing and disturbs nobody.
 
 `GroupCommit` gathers the appends of concurrent callers into batches. There is no writer thread:
-the first caller becomes the leader and commits for all who came meanwhile; when its own append
-is decided it hands the lead to one of those still waiting. A single caller commits directly.
+the first caller becomes the leader and commits a batch of all that waits, its own append first;
+then it hands the lead to one of those who came meanwhile. A single caller commits directly.
 """
 
 from __future__ import annotations
@@ -96,10 +96,9 @@ def judge(appends: Iterable[Append], ledger: Ledger) -> list[Verdict]:
 
 def _judge_one(append: Append, ledger: Ledger) -> Verdict:
     events = append.events
-    if events and events[0].id is not None:
-        retried = _judge_ids(events, ledger)
-        if retried is not None:
-            return retried
+    retried = judge_ids([(event.id, ledger.position_of(event.id)) for event in events if event.id is not None])
+    if retried is not None:
+        return retried
     if append.unless is not None:
         position = ledger.first_match(append.unless, 0)
         if position is not None:
@@ -119,21 +118,14 @@ def _judge_one(append: Append, ledger: Ledger) -> Verdict:
     return Placed(before + 1, ledger.head()) if events else Placed(before, before)
 
 
-def _judge_ids(events: Sequence[Event], ledger: Ledger) -> Placed | Overlapping | None:
-    """What the ids alone decide: None when all of them are new."""
-    stored: list[tuple[UUID, int]] = []
-    missing: UUID | None = None
-    for event in events:
-        assert event.id is not None
-        position = ledger.position_of(event.id)
-        if position is None:
-            missing = event.id
-        else:
-            stored.append((event.id, position))
+def judge_ids(places: Sequence[tuple[UUID, int | None]]) -> Placed | Overlapping | None:
+    """What an append's ids decide, given where each is stored: None when all of them are new."""
+    stored = [(id, position) for id, position in places if position is not None]
     if not stored:
         return None
-    if missing is not None:
-        return Overlapping(*stored[0], missing)
+    if len(stored) < len(places):
+        missing = [id for id, position in places if position is None]
+        return Overlapping(*stored[0], missing[-1])
     positions = [position for _, position in stored]
     return Placed(min(positions), max(positions), already=True)
 
@@ -164,8 +156,13 @@ class Pending:
 
     def result(self) -> Verdict:
         if self.error is not None:
-            # One error may reach many callers, and raising it adds to its traceback: each gets a copy.
-            raise copy(self.error) from self.error
+            # One error may reach many callers, and raising it adds to its traceback: each gets a copy,
+            # unless it is of a kind that cannot be made anew.
+            try:
+                error = copy(self.error)
+            except Exception:
+                raise self.error from None
+            raise error from self.error
         assert self.verdict is not None
         return self.verdict
 
@@ -190,7 +187,7 @@ class GroupCommit:
                 self._leave(pending)
                 raise
         if leads or pending.appointed:
-            self.lead(pending)
+            self.lead()
         return pending.result()
 
     def enqueue(self, pending: Pending) -> bool:
@@ -209,35 +206,38 @@ class GroupCommit:
                 return True
             return False
 
-    def lead(self, own: Pending | None = None) -> None:
-        """Commit batches until the leader's own append is decided, or until nothing waits."""
-        batch: list[Pending] = []
+    def lead(self, *, keep: bool = False) -> bool:
+        """Commit what waits as one batch, then pass the lead on: a caller has its own work to do.
+
+        With `keep`, keep the lead while more is waiting, and return True for as long as it is.
+        """
+        batch = self._take()
+        more = interrupted = True
         try:
-            while batch := self._take(own):
+            if batch:
                 self._decide(batch)
-                for pending in batch:
-                    if pending is not own:
-                        pending.wake()
-        except BaseException:
-            # An interrupt is the leader's own affair, but its followers must not wait for ever.
+            interrupted = False
+        finally:
+            with self._lock:
+                more = keep and not interrupted and bool(self._queue)
+                if not more:
+                    # Before the others are woken, so that the next sync overlaps with their work.
+                    self._appoint()
             for pending in batch:
                 if not pending.decided:
+                    # An interrupt is the leader's own affair, but nobody may wait for it for ever.
                     pending.error = StoreError("the thread that committed for this one was interrupted")
-                    if pending is not own:
-                        pending.wake()
-            with self._lock:
-                self._appoint()
-            raise
+                pending.wake()
+        return more
 
-    def _take(self, own: Pending | None) -> list[Pending]:
-        """The next batch; none when this leader is done and the lead is passed on or laid down."""
+    def _take(self) -> list[Pending]:
         with self._lock:
-            if not self._queue or (own is not None and own.decided):
-                self._appoint()
-                return []
-            batch = [self._queue.popleft()]
-            size = len(batch[0].append.events)
-            while self._queue and (size := size + len(self._queue[0].append.events)) <= BATCH_EVENTS:
+            batch: list[Pending] = []
+            size = 0
+            while self._queue:
+                size += len(self._queue[0].append.events)
+                if batch and size > BATCH_EVENTS:
+                    break
                 batch.append(self._queue.popleft())
             return batch
 

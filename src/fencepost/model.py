@@ -28,7 +28,7 @@ MAX_TAGS: Final = 20  # an event's postings are linear in its tags; so are Found
 MAX_DATA_BYTES: Final = 1_048_576  # larger things belong into a blob store, with their address here
 MAX_METADATA_BYTES: Final = 16_384  # as JSON: it is for ids and names, not for content
 MAX_EVENTS: Final = 100_000  # in one append: it is one transaction, and others wait for it
-MAX_APPEND_BYTES: Final = 67_108_864  # type, tags, data and metadata of one append, for the same reason
+MAX_APPEND_BYTES: Final = 67_108_864  # of data in one append, for the same reason
 MAX_CONDITIONS: Final = 100  # in one append
 MAX_ITEMS: Final = 1_000  # in one query
 MAX_TYPES: Final = 1_000  # in one item
@@ -124,6 +124,9 @@ class SequencedEvent(msgspec.Struct, eq=False, gc=False):
 
     def __eq__(self, other: object) -> bool:
         return self._values() == other._values() if isinstance(other, SequencedEvent) else NotImplemented
+
+    def __ne__(self, other: object) -> bool:  # a Struct has its own, which knows nothing of the above
+        return not self == other
 
     def __hash__(self) -> int:
         return hash((self.position, self.type, self.data))

@@ -10,10 +10,11 @@ from .store import Engine, EventStore
 
 
 def open(address: str | os.PathLike[str], **options: Any) -> EventStore:
-    """Open the store at the address, a file that is made if need be.
+    """Open the store at the address.
 
-    `"memory:"` is a new store that ends with the process; a path, or `"sqlite:" + path`, is a
-    file. Options are those of the engine.
+    A path, or `"sqlite:" + path`, is a file, which is made if need be; `"memory:"` is a new store
+    that ends with the process; `"postgresql://..."` is a database, and `"fdb:..."` a cluster of
+    FoundationDB. Options are those of the engine.
     """
     return EventStore(open_engine(address, **options))
 
@@ -33,10 +34,15 @@ def open_engine(address: str | os.PathLike[str], **options: Any) -> Engine:
         from .engines.foundationdb import open_foundationdb
 
         return open_foundationdb(rest, **options)
+    if scheme in ("postgresql", "postgres") and rest.startswith("//"):
+        from .engines.postgres import PostgresEngine
+
+        return PostgresEngine.from_url(text, **options)
     if scheme == "sqlite" and colon:
         text = rest
     elif "://" in text:
-        raise InvalidInput("address", f"no engine is known for {scheme}://; known are a path, sqlite: and memory:")
+        known = "a path, sqlite:, memory:, postgresql:// and fdb:"
+        raise InvalidInput("address", f"no engine is known for {scheme}://; known are {known}")
     from .engines.sqlite import SqliteEngine
 
     return SqliteEngine(text, **options)

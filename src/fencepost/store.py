@@ -1,9 +1,8 @@
-"""`EventStore`, and the seam below it: the `Engine` protocol.
+"""`EventStore`: everything that a user sees, done once for all engines.
 
-An engine does only what no two of them do alike: commit a batch, scan, tell the head, wait for
-a new one, keep checkpoints. Everything a user sees is done here, once, for all of them: checking
-what goes in, gathering concurrent appends into batches, turning verdicts into results and
-errors, readings that say how far they reach, and subscriptions.
+Checking what goes in, gathering concurrent appends into batches, turning verdicts into results
+and errors, readings that say how far they reach, and subscriptions. What is left to an engine is
+in `engine.py`.
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Final, Protocol
+from typing import Final
 
 from .commit import Append, Behind, Conflicting, GroupCommit, Overlapping, Verdict
+from .engine import Engine as Engine
 from .errors import (
     CheckpointBehind,
     ConditionFailed,
@@ -39,44 +39,6 @@ from .model import (
 from .subscription import Feed, Follower, Subscription
 
 PAGE_EVENTS: Final = 1_024
-
-
-class Engine(Protocol):
-    """What a storage must offer. All of it is called from many threads at once, `commit` from
-    one at a time unless `group_commit` is false.
-    """
-
-    @property
-    def group_commit(self) -> bool:
-        """Whether concurrent appends are to be gathered into batches. False where the database does that."""
-
-    def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
-        """Judge the appends in order (see `commit.judge`) and store durably what is accepted.
-
-        A `StoreError` fails the whole batch: nothing of it may count as acknowledged.
-        """
-
-    def scan(
-        self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
-    ) -> Iterator[Sequence[SequencedEvent]]:
-        """The matching events with after < position <= upto, in pages that are not empty.
-
-        `upto` is at most a head that this engine has reported. The memory taken is bounded by the page.
-        """
-
-    def head(self) -> int:
-        """The last position, 0 when empty. Everything up to it is readable and will not change."""
-
-    def wait(self, after: int, timeout_s: float) -> int:
-        """The head, as soon as it is above `after`, or when the time is over or `interrupt` is called."""
-
-    def interrupt(self) -> None:
-        """Make every `wait` return now."""
-
-    def checkpoint(self, name: str) -> int:
-        """Where the checkpoint is, 0 if it never was set."""
-
-    def close(self) -> None: ...
 
 
 class EventStore:

@@ -17,14 +17,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from .engine import Engine
 from .errors import StoreClosed
 from .model import Query, SequencedEvent
 from .routing import Router
-
-if TYPE_CHECKING:
-    from .store import Engine
 
 BUFFER_EVENTS: Final = 1_024  # a feed that holds more than this is better off reading the log
 WAIT_S: Final = 1.0  # how long the follower waits in one go before it looks whether anybody is left
@@ -197,18 +195,30 @@ class Feed:
         return events
 
     def _take_past(self) -> Sequence[SequencedEvent]:
+        try:
+            return self._next_of_past()
+        except StoreClosed:  # in the middle of a page: that ends a subscription, it does not break it
+            self.stopped = True
+            return ()
+        except BaseException:
+            # A scan that has raised is over: the next poll begins another one where this one ended, and
+            # what the follower has brought since is taken from the log again, or it would overtake the past.
+            self._follower.leave(self)
+            self._fresh.clear()
+            self._past, self._served = None, False
+            raise
+
+    def _next_of_past(self) -> Sequence[SequencedEvent]:
         """A page from the log, up to where the follower takes over."""
         if self._past is None:
             self._served = True  # before joining, since the follower may take it back at once
             self._past_upto = self._follower.join(self)
             if self.stopped:  # the store was closed meanwhile
                 return ()
+            # The follower may lag behind: what is stored by now is past, even for who does not want to wait.
+            self._past_upto = max(self._past_upto, self._engine.head())
             self._past = iter(self._engine.scan(self.query, after=self._position, upto=self._past_upto))
-        try:
-            page = next(self._past, None)
-        except StoreClosed:  # in the middle of a page: that ends a subscription, it does not break it
-            self.stopped = True
-            return ()
+        page = next(self._past, None)
         if page is None:
             self._past = None
             self._position = max(self._position, self._past_upto)

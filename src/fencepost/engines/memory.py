@@ -15,6 +15,7 @@ from uuid import UUID
 
 from ..buckets import matches
 from ..commit import Append, Verdict, judge
+from ..errors import StoreUnavailable
 from ..model import Query, SequencedEvent
 
 PAGE_EVENTS: Final = 1_024
@@ -25,7 +26,10 @@ class MemoryEngine:
 
     group_commit: Final = True
 
-    def __init__(self) -> None:
+    def __init__(self, *, create: bool = True) -> None:
+        """A store in memory is always a new one; `create` is there because every engine has it."""
+        if not create:
+            raise StoreUnavailable("memory: there is no such store")
         self._changed = threading.Condition()
         self._events: list[SequencedEvent] = []
         self._checkpoints: dict[str, int] = {}

@@ -63,19 +63,20 @@ AT: Final = f"SELECT {COLUMNS} FROM carray(?) AS wanted CROSS JOIN events ON eve
 class SqliteEngine:
     group_commit: Final = True
 
-    def __init__(self, path: str, *, create: bool = True, timeout: float = 10.0, vfs: str | None = None) -> None:
+    def __init__(self, path: str, *, create: bool = True, patience_s: float = 10.0, vfs: str | None = None) -> None:
         self._path = path
         with storage_errors(path):
-            prepare_file(path, create=create, timeout_s=timeout, vfs=vfs)
-            self._writer = connect(path, timeout_s=timeout, cache_kib=65_536, vfs=vfs)
+            prepare_file(path, create=create, timeout_s=patience_s, vfs=vfs)
+            self._writer = connect(path, timeout_s=patience_s, cache_kib=65_536, vfs=vfs)
             self._writer.set_wal_hook(self._count_wal_pages)
             floor = indexed_upto(self._writer)
-        self._readers = Readers(path, timeout_s=timeout, vfs=vfs)
+        self._readers = Readers(path, timeout_s=patience_s, vfs=vfs)
         self._types = Types()
         self._writing = threading.Lock()  # whoever changes the tail, or uses the writing connection
         # The tail, and the position up to which it is committed: always replaced together.
         self._view: tuple[Tail, int] = Tail(floor), floor
         self._wal_pages = 0
+        self._keeps_log = False  # after a failed checkpoint
         self._merge_at = 0.0  # when the next step of merging is due
         self._changed = threading.Condition()
         self._interrupted = False
@@ -160,8 +161,11 @@ class SqliteEngine:
             except Overtaken:
                 tail.cut(committed)
                 self._catch_up()
-            except BaseException:
+            except Exception:
                 tail.cut(committed)
+                raise
+            except BaseException:
+                self._begin_anew(tail)  # an interrupt may have come in the middle of an addition
                 raise
             else:
                 self._view = tail, tail.head
@@ -198,9 +202,17 @@ class SqliteEngine:
         if indexed > tail.floor:
             tail, committed = Tail(indexed), indexed
         newer = "SELECT type, tags, id FROM events WHERE position > ? ORDER BY position"
-        for type, tags, id in self._writer.execute(newer, (committed,)):
-            tail.add(type, decode_tags(tags), id)
+        try:
+            for type, tags, id in self._writer.execute(newer, (committed,)):
+                tail.add(type, decode_tags(tags), id)
+        except BaseException:
+            self._begin_anew(tail)
+            raise
         self._view = tail, tail.head
+
+    def _begin_anew(self, tail: Tail) -> None:
+        """Drop a tail that may be half changed; the next commit collides, and so reads it from the file."""
+        self._view = Tail(tail.floor), tail.floor
 
     def _tidy_up(self) -> None:
         """What keeps the file fast, between two commits and in small pieces."""
@@ -215,9 +227,22 @@ class SqliteEngine:
             began = monotonic()
             more = merge_step(self._writer)
             self._merge_at = monotonic() + (monotonic() - began) * MERGE_REST if more else inf
-        if self._wal_pages >= CHECKPOINT_PAGES:
+        if self._wal_pages >= CHECKPOINT_PAGES and not self._keeps_log:
             self._wal_pages = 0
+            self._checkpoint_log()
+
+    def _checkpoint_log(self) -> None:
+        try:
             self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.BusyError:
+            pass  # another process is at it
+        except apsw.IOError:
+            # A checkpoint that readers hold up copies a part and does not sync it; a failed sync loses
+            # that part too, and the next checkpoint would not copy it again. The log still has it: it
+            # is kept as it is, and copied as a whole when the file is opened again by the first to do so.
+            self._keeps_log = True
+            self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            raise
 
     def _count_wal_pages(self, connection: apsw.Connection, name: str, pages: int) -> int:
         """SQLite calls this after each commit. Checkpointing here would let its failure look like the commit's."""

@@ -110,7 +110,14 @@ def prepare_file(path: str, *, create: bool, timeout_s: float, vfs: str | None =
     connection = apsw.Connection(path, flags=flags, vfs=vfs)
     try:
         connection.set_busy_timeout(int(timeout_s * 1000))
-        if not _is_ours(connection, path):
+        if _is_ours(connection, path):
+            if value(connection, "PRAGMA journal_mode") != "wal":  # a backup is one file, until it is opened
+                _use_wal(connection, timeout_s)
+            # A process that was killed between its write and its sync leaves a transaction that this first
+            # read has just recovered. Checkpointing syncs the write-ahead log: nobody may see what a power
+            # loss could still take back.
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        else:
             if value(connection, "SELECT count(*) FROM sqlite_schema"):
                 raise FormatUnsupported(f"{path}: this is an SQLite file, but no Fencepost store")
             _use_wal(connection, timeout_s)
@@ -120,6 +127,9 @@ def prepare_file(path: str, *, create: bool, timeout_s: float, vfs: str | None =
                     run(connection, f"PRAGMA application_id = {APPLICATION}")
                     run(connection, f"PRAGMA user_version = {FORMAT}")
     finally:
+        # If nobody else has the file open, this also copies the log into it. After a crash that matters: the
+        # log may hold an append whose sync failed, readable until the power goes, and nothing may be
+        # built on that before it has been written once more.
         connection.close()
 
 
@@ -168,7 +178,10 @@ class Readers:
         except IndexError:
             if self._closed:
                 raise StoreClosed("the store is closed") from None
-            return connect(self.path, timeout_s=self._timeout_s, cache_kib=16_384, vfs=self._vfs)
+            connection = connect(self.path, timeout_s=self._timeout_s, cache_kib=16_384, vfs=self._vfs)
+            # The last connection to close copies the log into the file, which is the writer's decision.
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            return connection
 
     def give_back(self, connection: apsw.Connection) -> None:
         with self._lock:

@@ -14,18 +14,20 @@ take it, and a crash costs nothing but the step.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from functools import cache
 from itertools import chain
 from typing import Any, Final
 
 import apsw
 
 from .files import run, value
-from .search import Run
+from .search import EVERY, Run, list_run
 from .tail import Tail
 
 GENERATION_EVENTS: Final = 262_144  # what a generation of level 0 holds before the next one begins
 MERGED: Final = 8  # so many of one level become one of the next
 STEP_POSTINGS: Final = 20_000  # moved or deleted in one step: some ten milliseconds
+RARE: Final = 64  # a term with so many postings in a generation is read as a whole
 ROWS: Final = 64  # in one INSERT, which is what makes it fast
 
 TYPES_OF: Final = """
@@ -35,8 +37,9 @@ WITH RECURSIVE step (type) AS (
     SELECT (SELECT min(type) FROM postings WHERE generation = ?1 AND term = ?2 AND type > step.type)
     FROM step WHERE type IS NOT NULL
 )
-SELECT types.type FROM step JOIN types ON types.number = step.type
+SELECT type FROM step WHERE type IS NOT NULL
 """
+WHOLE: Final = "SELECT type, position FROM postings WHERE generation = ? AND term = ? LIMIT ?"
 FORWARDS: Final = """
 SELECT position FROM postings
 WHERE generation = ? AND term = ? AND type = ? AND position BETWEEN ? AND ? ORDER BY position LIMIT ?
@@ -79,21 +82,42 @@ class GenerationPart:
         self._connection = connection
         self._types = types
         self._generation = generation
+        self._known: dict[str, dict[int, list[int]] | None] = {}
 
-    def types_of(self, term: str) -> Collection[str]:
-        return [type for (type,) in run(self._connection, TYPES_OF, (self._generation, term))]
+    def type_key(self, type: str) -> int | None:
+        return self._types.number(self._connection, type)
 
-    def run(self, term: str, type: str, backwards: bool) -> Run:
+    def types_of(self, term: str) -> Collection[int]:
+        whole = self._whole(term)
+        if whole is not None:
+            return whole
+        return [number for (number,) in self._connection.execute(TYPES_OF, (self._generation, term))]
+
+    def run(self, term: str, type: int, backwards: bool) -> Run:
+        whole = self._whole(term)
+        if whole is not None:
+            return list_run(whole.get(type, ()), self.after, self.upto, backwards)
         execute, generation, after, upto = self._connection.execute, self._generation, self.after, self.upto
-        number = self._types.number(self._connection, type)
 
         def forwards_from(key: int, count: int) -> list[int]:
-            return [key for (key,) in execute(FORWARDS, (generation, term, number, key, upto, count))]
+            return [key for (key,) in execute(FORWARDS, (generation, term, type, key, upto, count))]
 
         def backwards_from(key: int, count: int) -> list[int]:
-            return [key for (key,) in execute(BACKWARDS, (generation, term, number, after, -key, count))]
+            return [key for (key,) in execute(BACKWARDS, (generation, term, type, after, -key, count))]
 
         return backwards_from if backwards else forwards_from
+
+    def _whole(self, term: str) -> dict[int, list[int]] | None:
+        """All positions of a rare term by type, which one statement fetches; None if it is not rare."""
+        if term not in self._known:
+            rows = [] if term == EVERY else run(self._connection, WHOLE, (self._generation, term, RARE + 1))
+            lists: dict[int, list[int]] | None = None
+            if term != EVERY and len(rows) <= RARE:
+                lists = {}
+                for type, position in rows:
+                    lists.setdefault(type, []).append(position)
+            self._known[term] = lists
+        return self._known[term]
 
 
 def ready_parts(
@@ -165,15 +189,17 @@ def _postings(
 
 def insert_many(connection: apsw.Connection, table: str, rows: list[tuple[Any, ...]]) -> None:
     """Multi-row INSERTs: one statement a row costs several times as much."""
-    if not rows:
-        return
-    values = f"({', '.join('?' * len(rows[0]))})"
     whole = len(rows) - len(rows) % ROWS
     if whole:
-        full = f"INSERT INTO {table} VALUES {', '.join([values] * ROWS)}"
-        connection.executemany(
-            full, (tuple(chain.from_iterable(rows[start : start + ROWS])) for start in range(0, whole, ROWS))
-        )
-    if whole < len(rows):
-        rest = f"INSERT INTO {table} VALUES {', '.join([values] * (len(rows) - whole))}"
-        run(connection, rest, tuple(chain.from_iterable(rows[whole:])))
+        slices = (rows[start : start + ROWS] for start in range(0, whole, ROWS))
+        full = _insertion(table, len(rows[0]), ROWS)
+        connection.executemany(full, (tuple(chain.from_iterable(some)) for some in slices))
+    rest = rows[whole:]
+    if rest:
+        run(connection, _insertion(table, len(rest[0]), len(rest)), tuple(chain.from_iterable(rest)))
+
+
+@cache
+def _insertion(table: str, columns: int, rows: int) -> str:
+    row = f"({', '.join('?' * columns)})"
+    return f"INSERT INTO {table} VALUES {', '.join([row] * rows)}"

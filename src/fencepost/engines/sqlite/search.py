@@ -12,13 +12,15 @@ tags and a type), so that an item of one tag, with types or without, is never fi
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import groupby
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from ...model import Query, QueryItem
+
+Key = TypeVar("Key", bound=Hashable)
 
 Run: TypeAlias = Callable[[int, int], list[int]]
 """`run(key, count)`: up to `count` keys at or above `key`, ascending; fewer only at the end."""
@@ -29,7 +31,7 @@ FEW: Final = 16  # what a run is asked for first, doubled each time, since most 
 MANY: Final = 4_096
 
 
-class Part(Protocol):
+class Part(Protocol[Key]):
     """An index of the events with after < position <= upto."""
 
     @property
@@ -38,14 +40,17 @@ class Part(Protocol):
     @property
     def upto(self) -> int: ...
 
-    def types_of(self, term: str) -> Collection[str]:
+    def type_key(self, type: str) -> Key | None:
+        """What the part calls the type; None if it has no events of it."""
+
+    def types_of(self, term: str) -> Collection[Key]:
         """The types of the events that have the term."""
 
-    def run(self, term: str, type: str, backwards: bool) -> Run:
+    def run(self, term: str, type: Key, backwards: bool) -> Run:
         """The positions of the events with this term and type, as keys."""
 
 
-def search(part: Part, query: Query, *, backwards: bool = False) -> Iterator[int]:
+def search(part: Part[Key], query: Query, *, backwards: bool = False) -> Iterator[int]:
     """The keys of the part's events that match the query; ascending, each once."""
     start = -part.upto if backwards else part.after + 1
     found = [
@@ -57,19 +62,40 @@ def search(part: Part, query: Query, *, backwards: bool = False) -> Iterator[int
     return (key for key, _ in groupby(merge(*found)))
 
 
-def _targets(part: Part, items: Iterable[QueryItem]) -> Iterator[tuple[tuple[str, ...], str]]:
+def _targets(part: Part[Key], items: Iterable[QueryItem]) -> Iterator[tuple[tuple[str, ...], Key]]:
     """The terms and the type of each list, or group of lists, that has to be looked at."""
     seen = set()
     for item in items:
         terms = tuple(sorted(item.tags)) or (EVERY,)
-        types: Collection[str] = item.types
-        if not types:
+        types: Collection[Key | None]
+        if item.types:
+            types = {part.type_key(type) for type in item.types}
+        else:
             # A matching event has all of the tags and one type: one that each tag occurs with.
-            types = set.intersection(*(set(part.types_of(term)) for term in terms))
+            first, *others = (part.types_of(term) for term in terms)
+            types = set(first).intersection(*others)
         for type in types:
-            if (terms, type) not in seen:
+            if type is not None and (terms, type) not in seen:
                 seen.add((terms, type))
                 yield terms, type
+
+
+def list_run(positions: Sequence[int], after: int, upto: int, backwards: bool) -> Run:
+    """The run of a list in memory. The list may grow meanwhile, but not below `upto`."""
+
+    def forwards_from(key: int, count: int) -> list[int]:
+        start = bisect_left(positions, key)
+        keys = list(positions[start : start + count])
+        if keys and keys[-1] > upto:
+            del keys[bisect_right(keys, upto) :]
+        return keys
+
+    def backwards_from(key: int, count: int) -> list[int]:
+        end = bisect_right(positions, -key)
+        start = max(end - count, bisect_right(positions, after))
+        return [-position for position in reversed(positions[start:end])]
+
+    return backwards_from if backwards else forwards_from
 
 
 def intersection(runs: list[Run], start: int) -> Iterator[int]:

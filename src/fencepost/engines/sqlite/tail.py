@@ -11,12 +11,12 @@ committed, and see nothing of what has been staged above it.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from ...model import Query
-from .search import EVERY, Run, search
+from .search import EVERY, Run, list_run, search
 
 NOTHING: Final[list[int]] = []
 
@@ -109,23 +109,11 @@ class TailPart:
         self.upto = upto
         self._lists = tail._lists
 
+    def type_key(self, type: str) -> str:
+        return type
+
     def types_of(self, term: str) -> Collection[str]:
         return list(self._lists.get(term, ()))
 
     def run(self, term: str, type: str, backwards: bool) -> Run:
-        positions = self._lists.get(term, {}).get(type, NOTHING)
-        after, upto = self.after, self.upto
-
-        def forwards_from(key: int, count: int) -> list[int]:
-            start = bisect_left(positions, key)
-            keys = positions[start : start + count]
-            if keys and keys[-1] > upto:
-                del keys[bisect_right(keys, upto) :]
-            return keys
-
-        def backwards_from(key: int, count: int) -> list[int]:
-            end = bisect_right(positions, -key)
-            start = max(end - count, bisect_right(positions, after))
-            return [-position for position in reversed(positions[start:end])]
-
-        return backwards_from if backwards else forwards_from
+        return list_run(self._lists.get(term, {}).get(type, NOTHING), self.after, self.upto, backwards)

@@ -1,0 +1,52 @@
+"""The seam below the store: what a storage must offer to be an engine.
+
+An engine does only what no two of them do alike: commit a batch, scan, tell the head, wait for a
+new one, keep checkpoints. `EventStore` does everything else. `fencepost.testing` holds the suite
+that an engine must pass, ours or yours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from .commit import Append, Verdict
+from .model import Query, SequencedEvent
+
+
+class Engine(Protocol):
+    """What a storage must offer. All of it is called from many threads at once, `commit` from
+    one at a time unless `group_commit` is false.
+    """
+
+    @property
+    def group_commit(self) -> bool:
+        """Whether concurrent appends are to be gathered into batches. False where the database does that."""
+
+    def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
+        """Judge the appends in order (see `commit.judge`) and store durably what is accepted.
+
+        A `StoreError` fails the whole batch: nothing of it may count as acknowledged.
+        """
+
+    def scan(
+        self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
+    ) -> Iterator[Sequence[SequencedEvent]]:
+        """The matching events with after < position <= upto, in pages that are not empty.
+
+        `upto` is at most a head that this engine has reported. The memory taken is bounded by the page.
+        """
+
+    def head(self) -> int:
+        """The last position, 0 when empty. Everything up to it is readable and will not change."""
+
+    def wait(self, after: int, timeout_s: float) -> int:
+        """The head, as soon as it is above `after`, or when the time is over or `interrupt` is called."""
+
+    def interrupt(self) -> None:
+        """Make every `wait` return now."""
+
+    def checkpoint(self, name: str) -> int:
+        """Where the checkpoint is, 0 if it never was set."""
+
+    def close(self) -> None: ...
