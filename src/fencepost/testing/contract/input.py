@@ -1,0 +1,304 @@
+"""Input: each value is stored byte for byte, or refused by a name; after a refusal nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+from uuid import uuid4
+
+import pytest
+
+from ...errors import InvalidInput
+from ...model import (
+    MAX_APPEND_BYTES,
+    MAX_CONDITIONS,
+    MAX_DATA_BYTES,
+    MAX_EVENTS,
+    MAX_ITEMS,
+    MAX_METADATA_BYTES,
+    MAX_NAME_BYTES,
+    MAX_POSITION,
+    MAX_TAG_BYTES,
+    MAX_TAGS,
+    MAX_TYPE_BYTES,
+    MAX_TYPES,
+    AppendCondition,
+    Event,
+    Query,
+    QueryItem,
+    SequencedEvent,
+)
+from ..stores import Store
+from .base import Contract, contents, events, no_new, positions, tagged, typed
+
+ODD_STRINGS = [
+    ",", "a,b", '"', "'", "''", "\\", "{", "}", "{a}", "[", "]", "=", "a=b", ":", "a:b:c", "/", "//", "%", "_", "a_b",
+    "a%b", "*", "?", "$1", "NULL", "null", "\n", "\r\n", "\t", " ", " a ", "\x01", "\x7f", "\u00a0", "\u2028", "_e",
+    "\U0001f600", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "e\u0301", "\u00e9", "\ufeff", "\uffff",
+    "\U0010ffff", "0", "-1", "1e9", "true", "\u202eabc", "\u0130", "\u0131", "\u00df", "SS",
+    "--", ";", "); DROP TABLE events; --", "<b>", "&amp;", "\\u0000", "\\x00", "a" * MAX_TAG_BYTES,
+    "\u00e9" * (MAX_TAG_BYTES // 2), "\U0001f600" * (MAX_TAG_BYTES // 4),
+]  # fmt: skip
+
+MALFORMED_STRINGS = {
+    "the empty string": "",
+    "64 KiB": "x" * 65_536,
+    "one byte too many": "x" * (MAX_TAG_BYTES + 1),
+    "one character too many": "\u00e9" * (MAX_TAG_BYTES // 2) + "x",
+    "NUL": "a\0b",
+    "a lone surrogate": "a\ud800",
+    "bytes": b"bytes",
+    "a number": 5,
+    "None": None,
+}
+assert MAX_TYPE_BYTES == MAX_NAME_BYTES == MAX_TAG_BYTES, "the lists above stand for all three"
+
+_ID: Final = uuid4()
+
+# What is wrong, which field is named, and how to do it to a store.
+BAD_APPENDS: dict[str, tuple[str, Callable[[Store], object]]] = {
+    "no events": ("events", lambda store: store.append([])),
+    "one event instead of a list": ("events", lambda store: store.append(_any(Event("A")))),
+    "None instead of events": ("events", lambda store: store.append(_any(None))),
+    "a string instead of events": ("events[0]", lambda store: store.append(_any("A"))),
+    "something else among the events": ("events[1]", lambda store: store.append(_any([Event("A"), "B"]))),
+    "too many events": ("events", lambda store: store.append([Event("A")] * (MAX_EVENTS + 1))),
+    "too many bytes in all": (
+        "events",
+        lambda store: store.append([Event("A", data=bytes(MAX_DATA_BYTES))] * (MAX_APPEND_BYTES // MAX_DATA_BYTES + 1)),
+    ),
+    "the same id twice": ("events", lambda store: store.append([Event("A", id=_ID), Event("B", id=_ID)])),
+    "ids for some of the events": ("events", lambda store: store.append([Event("A", id=_ID), Event("B")])),
+    "a query as a condition": ("condition", lambda store: store.append(events("A"), _any(Query.all()))),
+    "a number as a condition": ("condition", lambda store: store.append(events("A"), _any(5))),
+    "something else among the conditions": (
+        "condition[1]",
+        lambda store: store.append(events("A"), _any([no_new(typed("B")), Query.all()])),
+    ),
+    "too many conditions": (
+        "condition",
+        lambda store: store.append(events("A"), [no_new(typed("B"))] * (MAX_CONDITIONS + 1)),
+    ),
+    "a condition as unless": ("unless", lambda store: store.append(events("A"), unless=_any(no_new(typed("B"))))),
+    "a name as a checkpoint": ("checkpoint", lambda store: store.append(events("A"), checkpoint=_any("name"))),
+    "three values as a checkpoint": (
+        "checkpoint",
+        lambda store: store.append(events("A"), checkpoint=_any(("a", 1, 2))),
+    ),
+    "a nameless checkpoint": ("checkpoint.name", lambda store: store.append(events("A"), checkpoint=("", 1))),
+    "a checkpoint below 0": ("checkpoint.position", lambda store: store.append(events("A"), checkpoint=("a", -1))),
+    "a checkpoint that is no int": (
+        "checkpoint.position",
+        lambda store: store.append(events("A"), checkpoint=("a", _any(1.5))),
+    ),
+}
+
+BAD_READS: dict[str, tuple[str, Callable[[Store], object]]] = {
+    "a type instead of a query": ("query", lambda store: store.read(_any("A"))),
+    "after below 0": ("after", lambda store: store.read(after=-1)),
+    "after beyond all positions": ("after", lambda store: store.read(after=MAX_POSITION + 1)),
+    "after that is no int": ("after", lambda store: store.read(after=_any("1"))),
+    "after that is a bool": ("after", lambda store: store.read(after=True)),
+    "upto below 0": ("upto", lambda store: store.read(upto=-1)),
+    "upto that is no int": ("upto", lambda store: store.read(upto=_any(1.0))),
+    "limit of 0": ("limit", lambda store: store.read(limit=0)),
+    "limit that is no int": ("limit", lambda store: store.read(limit=_any("1"))),
+    "a subscription to a type": ("query", lambda store: store.subscribe(_any("A"))),
+    "a subscription after -1": ("after", lambda store: store.subscribe(after=-1)),
+    "the checkpoint without a name": ("checkpoint", lambda store: store.checkpoint("")),
+    "the checkpoint named by a number": ("checkpoint", lambda store: store.checkpoint(_any(1))),
+}
+
+
+def _any(value: Any) -> Any:
+    """A value of a type that the verb does not take: what a caller without a type checker may give."""
+    return value
+
+
+class Input(Contract):
+    def test_22_odd_tags_are_stored_exactly_and_found_alone(self, store: Store) -> None:
+        store.append([Event("Tagged", tags={tag}) for tag in ODD_STRINGS])
+        self._each_is_found(store, ODD_STRINGS, tagged, lambda event: event.tags)
+        assert [event.tags for event in store.read()] == [frozenset({tag}) for tag in ODD_STRINGS]
+
+    def test_22_odd_types_are_stored_exactly_and_found_alone(self, store: Store) -> None:
+        store.append([Event(type) for type in ODD_STRINGS])
+        self._each_is_found(store, ODD_STRINGS, typed, lambda event: {event.type})
+        assert [event.type for event in store.read()] == ODD_STRINGS
+
+    def test_22_odd_tags_conflict_with_themselves_alone(self, store: Store) -> None:
+        for tag in dict.fromkeys(ODD_STRINGS):
+            store.append([Event("Tagged", tags={tag})], no_new(tagged(tag)))
+        assert len(list(store.read())) == len(set(ODD_STRINGS))
+
+    def test_22_odd_names_and_values_of_metadata_are_stored_exactly(self, store: Store) -> None:
+        short = [text[:100] for text in ODD_STRINGS]
+        given = [{text: text, "other": text} for text in [*short, "", "\0"]]
+        store.append([Event("Described", metadata=metadata) for metadata in given])
+        assert [dict(event.metadata) for event in store.read()] == given
+
+    def test_22_metadata_up_to_the_limit_is_stored_and_none_is_empty(self, store: Store) -> None:
+        largest = {"m": "x" * (MAX_METADATA_BYTES - len('{"m":""}'))}
+        store.append([Event("Described", metadata=largest), Event("Plain")])
+        assert [event.metadata for event in store.read()] == [largest, {}]
+
+    def test_22_odd_names_of_checkpoints_are_kept_apart(self, store: Store) -> None:
+        names = list(dict.fromkeys(ODD_STRINGS))
+        for number, name in enumerate(names, start=1):
+            store.append([], checkpoint=(name, number))
+        assert [store.checkpoint(name) for name in names] == list(range(1, len(names) + 1))
+
+    def test_22_data_is_stored_byte_for_byte(self, store: Store) -> None:
+        given = [
+            b"",
+            bytes(range(256)),
+            bytes(range(255, -1, -1)),
+            b"\0",
+            b"\0\0",
+            b"no JSON {",
+            b"\xff\xfe\xfa",
+            b'{"a": 1}',
+            b'  {"a":  1.0}\n',
+            *[bytes([byte]) for byte in range(256)],
+            bytes(MAX_DATA_BYTES),
+            b"\xff" * MAX_DATA_BYTES,
+        ]
+        store.append([Event("Stored", data=data) for data in given])
+        assert [event.data for event in store.read()] == given
+
+    @pytest.mark.parametrize("count", [0, 1, MAX_TAGS])
+    def test_22_so_many_tags_are_stored_and_each_subset_matches(self, store: Store, count: int) -> None:
+        tags = [f"tag:{number}" for number in range(count)]
+        placed = store.append([Event("Tagged", tags=tags), Event("Tagged", tags={"other"})])
+        stored = next(iter(store.read()))
+        assert stored.tags == frozenset(tags)
+        for subset in (tags[:1], tags[-1:], tags[::2], tags):
+            if subset:
+                assert positions(store.read(tagged(*subset))) == [placed.first]
+                assert positions(store.read(Query.of(types={"Tagged"}, tags=subset))) == [placed.first]
+
+    @pytest.mark.parametrize("count", [MAX_TAGS + 1, 65])
+    def test_22_more_tags_are_refused(self, store: Store, count: int) -> None:
+        tags = {f"tag:{number}" for number in range(count)}
+        self._refuses(store, "tags", lambda: store.append([Event("Tagged", tags=tags)]))
+        self._refuses(store, "tags", lambda: store.read(tagged(*tags)))
+
+    def test_22_duplicate_tags_are_one_tag(self, store: Store) -> None:
+        placed = store.append([Event("Tagged", tags=["a", "b", "a"] * 10)])
+        (stored,) = store.read(tagged("a"))
+        assert (stored.tags, stored.position) == (frozenset({"a", "b"}), placed.first)
+
+    def test_22_one_tag_as_a_bare_string_is_refused(self, store: Store) -> None:
+        self._refuses(store, "tags", lambda: store.append([Event("Tagged", tags="wallet")]))
+        self._refuses(store, "types", lambda: store.read(Query.of(types="Tagged")))
+
+    @pytest.mark.parametrize("wrong", MALFORMED_STRINGS)
+    def test_22_refused_as_a_type_and_as_a_tag_is(self, store: Store, wrong: str) -> None:
+        value = _any(MALFORMED_STRINGS[wrong])
+        self._refuses(store, "type", lambda: store.append([Event("Good"), Event(value)]))
+        self._refuses(store, "tags", lambda: store.append([Event("Good"), Event("Bad", tags=["good", value])]))
+        self._refuses(store, "types", lambda: store.append([Event("Good")], no_new(typed(value))))
+        self._refuses(store, "tags", lambda: store.append([Event("Good")], unless=tagged(value)))
+
+    @pytest.mark.parametrize("data", ["text", None, 5, [1], {"a": 1}], ids=str)
+    def test_22_data_that_is_not_bytes_is_refused(self, store: Store, data: object) -> None:
+        self._refuses(store, "data", lambda: store.append([Event("Good"), Event("Bad", data=_any(data))]))
+
+    def test_22_too_much_data_is_refused_with_its_size_and_the_limit(self, store: Store) -> None:
+        refused = self._refuses(store, "data", lambda: store.append([Event("Big", data=bytes(MAX_DATA_BYTES + 1))]))
+        assert str(MAX_DATA_BYTES + 1) in str(refused)
+        assert f"limit is {MAX_DATA_BYTES}" in str(refused)
+
+    @pytest.mark.parametrize(
+        "metadata",
+        [{"m": "x" * MAX_METADATA_BYTES}, {"m": 1}, {1: "m"}, {"m": None}, {"m": "\ud800"}, ["m"], "m"],
+        ids=["too much", "a number", "a numbered name", "None", "a lone surrogate", "a list", "a string"],
+    )
+    def test_22_malformed_metadata_is_refused(self, store: Store, metadata: object) -> None:
+        self._refuses(store, "metadata", lambda: store.append([Event("Bad", metadata=_any(metadata))]))
+
+    def test_22_an_id_that_is_no_uuid_is_refused(self, store: Store) -> None:
+        self._refuses(store, "id", lambda: store.append([Event("Bad", id=_any(str(uuid4())))]))
+
+    def test_22_a_query_of_no_items_or_too_many_is_refused(self, store: Store) -> None:
+        self._refuses(store, "items", lambda: store.read(Query([])))
+        self._refuses(store, "items", lambda: store.read(Query([QueryItem(types={"A"})] * (MAX_ITEMS + 1))))
+        self._refuses(store, "items[0]", lambda: store.read(Query(_any([Query.all()]))))
+        self._refuses(store, "items", lambda: store.read(Query(_any(None))))
+        self._refuses(store, "types", lambda: store.read(typed(*map(str, range(MAX_TYPES + 1)))))
+
+    @pytest.mark.parametrize("after", [-1, MAX_POSITION + 1, 1.5, "1", None, True])
+    def test_22_a_condition_after_no_position_is_refused(self, store: Store, after: object) -> None:
+        self._refuses(
+            store, "after", lambda: store.append(events("A"), AppendCondition(Query.all(), after=_any(after)))
+        )
+
+    def test_22_a_condition_on_no_query_is_refused(self, store: Store) -> None:
+        bad = _any(typed("A").items[0])
+        self._refuses(store, "fail_if_events_match", lambda: store.append(events("A"), AppendCondition(bad)))
+
+    @pytest.mark.parametrize("wrong", BAD_APPENDS)
+    def test_22_refused_is_an_append_with(self, store: Store, wrong: str) -> None:
+        field, append = BAD_APPENDS[wrong]
+        self._refuses(store, field, lambda: append(store))
+
+    @pytest.mark.parametrize("wrong", BAD_READS)
+    def test_22_refused_is_reading_with(self, store: Store, wrong: str) -> None:
+        field, read = BAD_READS[wrong]
+        self._refuses(store, field, lambda: read(store))
+
+    def test_22_seventy_thousand_events_in_one_append_are_stored_in_order(self, store: Store) -> None:
+        given = [Event("Many", data=b"%d" % number, tags={f"tag:{number % 7}"}) for number in range(70_000)]
+        placed = store.append(given, no_new(tagged("tag:3")))
+        count = 0
+        for event, expected in zip(store.read(), given, strict=True):
+            assert event.data == expected.data
+            assert event.tags == expected.tags
+            count += 1
+        assert count == 70_000
+        assert store.head() == placed.last
+        assert len(list(store.read(tagged("tag:6")))) == 10_000
+        if self.gapless:
+            assert placed.last - placed.first + 1 == 70_000
+
+    def test_22_a_query_of_the_most_items_is_answered(self, store: Store) -> None:
+        placed = store.append([Event("A", tags={f"tag:{number}"}) for number in range(0, 2 * MAX_ITEMS, 2)])
+        query = Query(QueryItem(types={"A"}, tags={f"tag:{number}"}) for number in range(MAX_ITEMS))
+        assert len(list(store.read(query))) == MAX_ITEMS // 2
+        assert store.append(events("Decided"), no_new(query, placed.last)).first > placed.last
+
+    def test_22_the_most_types_in_one_item_are_answered(self, store: Store) -> None:
+        store.append([Event(f"Type{number}", tags={"tag"}) for number in range(0, 2 * MAX_TYPES, 2)])
+        names = [f"Type{number}" for number in range(MAX_TYPES)]
+        assert len(list(store.read(typed(*names)))) == MAX_TYPES // 2
+        assert len(list(store.read(Query.of(types=names, tags={"tag"})))) == MAX_TYPES // 2
+
+    def test_an_event_is_read_as_it_was_appended(self, store: Store) -> None:
+        given = [
+            Event("Plain"),
+            Event("Full", data=b"\0\xff", tags={"b", "a"}, id=uuid4(), metadata={"by": "Ada", "at": "home"}),
+        ]
+        for event in given:
+            store.append([event])
+        assert contents(store.read()) == given
+
+    def _refuses(self, store: Store, field: str, call: Callable[[], object]) -> InvalidInput:
+        before = store.append(events("Before")).last
+        with pytest.raises(InvalidInput) as refused:
+            call()
+        assert refused.value.field == field
+        assert field in str(refused.value)
+        assert store.head() == before
+        assert positions(store.read(after=before - 1)) == [before]
+        return refused.value
+
+    def _each_is_found(
+        self,
+        store: Store,
+        strings: list[str],
+        query: Callable[[str], Query],
+        of: Callable[[SequencedEvent], Iterable[str]],
+    ) -> None:
+        log = list(store.read())
+        for string in strings:
+            assert list(store.read(query(string))) == [event for event in log if string in of(event)]

@@ -1,0 +1,214 @@
+"""A store against a model of it: any sequence of verbs, each answer compared.
+
+The model is a list of events, the definition of matching, and the rules of an append in a few
+lines. Hypothesis looks for a sequence of verbs after which the two differ, and shrinks it. A
+contract binds the machine to a store (`test_any_sequence_of_verbs_agrees_with_the_model`).
+
+Where positions have gaps the model learns them from the store: it predicts the order of events
+and who is accepted, never a position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from hypothesis import note
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from ..buckets import matches
+from ..errors import AppendRefused, CheckpointBehind, ConditionFailed, IdsOverlap
+from ..model import AppendCondition, Event, Placed, Query, SequencedEvent
+from . import strategies
+from .stores import Store
+
+NAMES = ["one", "two"]
+IDS = [UUID(int=number) for number in range(8)]
+
+
+class Model:
+    """What a store must answer, from what it has answered so far."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[int, Event]] = []
+        self.checkpoints: dict[str, int] = {}
+
+    @property
+    def head(self) -> int:
+        return self.log[-1][0] if self.log else 0
+
+    def found(self, query: Query, after: int = 0) -> list[int]:
+        return [position for position, event in self.log if position > after and matches(event, query)]
+
+    def judge(
+        self,
+        events: list[Event],
+        conditions: list[AppendCondition],
+        unless: Query | None,
+        checkpoint: tuple[str, int] | None,
+    ) -> Placed | type[AppendRefused] | tuple[AppendCondition, int] | None:
+        """None: it is to be accepted."""
+        if events and events[0].id is not None:
+            ids = {event.id for event in events}
+            stored = [position for position, event in self.log if event.id in ids]
+            if len(stored) == len(events):
+                return Placed(stored[0], stored[-1], already=True)
+            if stored:
+                return IdsOverlap
+        if unless is not None and (found := self.found(unless)):
+            return Placed(found[0], found[0], already=True)
+        for condition in conditions:
+            if found := self.found(condition.fail_if_events_match, condition.after):
+                return condition, found[0]
+        if checkpoint is not None and checkpoint[1] <= self.checkpoints.get(checkpoint[0], 0):
+            return CheckpointBehind
+        return None
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Made into a class of its own by `bound_to`, for the store in question."""
+
+    open_store: Callable[[], Store]
+    open_again: Callable[[], Store]
+    durable: bool
+    gapless: bool
+
+    @classmethod
+    def bound_to(
+        cls, open_store: Callable[[], Store], open_again: Callable[[], Store], *, durable: bool, gapless: bool
+    ) -> type[StoreMachine]:
+        hooks = {"open_store": staticmethod(open_store), "open_again": staticmethod(open_again)}
+        return type("BoundStoreMachine", (cls,), {**hooks, "durable": durable, "gapless": gapless})
+
+    @initialize()
+    def open(self) -> None:
+        self.model = Model()
+        self.store = type(self).open_store()
+        self.other = type(self).open_again() if self.durable else self.store
+
+    @rule(data=st.data(), events=st.lists(strategies.events, min_size=1, max_size=3))
+    def append(self, data: st.DataObject, events: list[Event]) -> None:
+        """Blind, or with conditions from some earlier view of the log."""
+        self._append(events, data.draw(strategies.conditions(self._near_head(data))), None, None)
+
+    @rule(data=st.data(), events=st.lists(strategies.events, max_size=2), unless=strategies.queries)
+    def append_unless(self, data: st.DataObject, events: list[Event], unless: Query) -> None:
+        self._append(events or [Event("A")], data.draw(strategies.conditions(self._near_head(data))), unless, None)
+
+    @rule(
+        data=st.data(),
+        ids=st.lists(st.sampled_from(IDS), min_size=1, max_size=3, unique=True),
+        unless=st.none() | strategies.queries,
+    )
+    def append_with_ids(self, data: st.DataObject, ids: list[UUID], unless: Query | None) -> None:
+        drawn = [data.draw(strategies.events) for _ in ids]
+        events = [Event(one.type, data=one.data, tags=one.tags, id=id) for one, id in zip(drawn, ids, strict=True)]
+        self._append(events, data.draw(strategies.conditions(self._near_head(data))), unless, None)
+
+    @rule(
+        data=st.data(),
+        events=st.lists(strategies.events, max_size=1),
+        checkpoint=st.tuples(st.sampled_from(NAMES), st.integers(0, 8)),
+    )
+    def append_with_checkpoint(self, data: st.DataObject, events: list[Event], checkpoint: tuple[str, int]) -> None:
+        self._append(events, data.draw(strategies.conditions(self._near_head(data))), None, checkpoint)
+
+    @rule(
+        data=st.data(),
+        query=st.none() | strategies.queries,
+        limit=st.none() | st.integers(1, 5),
+        backwards=st.booleans(),
+    )
+    def read(self, data: st.DataObject, query: Query | None, limit: int | None, backwards: bool) -> None:
+        after, upto = self._near_head(data), data.draw(st.none() | st.just(self._near_head(data)))
+        bound = self.model.head if upto is None else min(upto, self.model.head)
+        expected = [
+            (position, event)
+            for position, event in self.model.log
+            if after < position <= bound and (query is None or matches(event, query))
+        ]
+        expected = (expected[::-1] if backwards else expected)[:limit]
+        reading = self.store.read(query, after=after, upto=upto, limit=limit, backwards=backwards)
+        assert [(event.position, event.event) for event in reading] == expected
+        cut = limit is not None and len(expected) == limit and not backwards
+        assert reading.head == (expected[-1][0] if cut else bound)
+
+    @rule(data=st.data(), query=st.none() | strategies.queries)
+    def subscribe(self, data: st.DataObject, query: Query | None) -> None:
+        after = self._near_head(data)
+        subscription = self.other.subscribe(query, after=after, timeout=0)
+        expected = self.model.found(query or Query.all(), after)
+        assert [event.position for event in subscription] == expected
+        assert subscription.position == max(after, self.model.head)
+        subscription.stop()
+
+    @rule()
+    def use_the_other_handle(self) -> None:
+        self.store, self.other = self.other, self.store
+
+    @rule()
+    def reopen(self) -> None:
+        if self.durable:
+            self.store.close()
+            self.store = type(self).open_again()
+
+    @invariant()
+    def the_head_and_checkpoints_agree(self) -> None:
+        assert self.store.head() == self.model.head
+        for name in NAMES:
+            assert self.store.checkpoint(name) == self.model.checkpoints.get(name, 0)
+
+    def teardown(self) -> None:
+        if hasattr(self, "model"):
+            log = [(event.position, event.event) for event in self.other.read()]
+            assert log == self.model.log
+            if self.gapless:
+                assert [position for position, _ in log] == list(range(1, len(log) + 1))
+            self.store.close()
+            self.other.close()
+
+    def _near_head(self, data: st.DataObject) -> int:
+        """0, a position of the log, just below one, or just above the head."""
+        known = [position for position, _ in self.model.log]
+        return data.draw(st.sampled_from([0, *known[-6:], *[position - 1 for position in known[-3:]]]))
+
+    def _append(
+        self,
+        events: list[Event],
+        conditions: list[AppendCondition],
+        unless: Query | None,
+        checkpoint: tuple[str, int] | None,
+    ) -> None:
+        expected = self.model.judge(events, conditions, unless, checkpoint)
+        note(f"expected: {expected}")
+        answer: Any
+        try:
+            answer = self.store.append(events, conditions, unless=unless, checkpoint=checkpoint)
+        except AppendRefused as refusal:
+            answer = refusal
+        if expected is None:
+            self._accepted(answer, events, checkpoint)
+        elif isinstance(expected, Placed):
+            assert answer == expected
+        elif isinstance(expected, tuple):
+            assert isinstance(answer, ConditionFailed), answer
+            assert (answer.condition, answer.conflict.position) == expected
+            assert self._content(answer.conflict) in self.model.log
+        else:
+            assert type(answer) is expected
+
+    def _accepted(self, answer: Any, events: list[Event], checkpoint: tuple[str, int] | None) -> None:
+        assert isinstance(answer, Placed), answer
+        assert not answer.already
+        stored = list(self.store.read(after=self.model.head))
+        assert [event.event for event in stored] == events
+        self.model.log += [self._content(event) for event in stored]
+        ends = (stored[0].position, stored[-1].position) if stored else (self.model.head, self.model.head)
+        assert (answer.first, answer.last) == ends
+        if checkpoint is not None:
+            self.model.checkpoints.update([checkpoint])
+
+    def _content(self, event: SequencedEvent) -> tuple[int, Event]:
+        return event.position, event.event

@@ -1,0 +1,42 @@
+"""The contract again, with every size of the SQLite engine so small that all of its layers are in play.
+
+With the real sizes a test of a few events lives in the tail alone. Here the tail is written to disk every few events,
+generations are merged all the time in many small steps, runs are read a few keys at a time, and readers meet all three
+ranges of the log: the indexed one, the tail, and what the tail does not know yet.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.engines.sqlite import engine, generations, merging, search
+
+from .test_sqlite import TestSqlite as OfRealSize
+
+SIZES = {
+    "TAIL_EVENTS": 5,
+    "UNINDEXED_EVENTS": 2,
+    "OPTIMISTIC_TRIES": 1,
+    "PAGE_EVENTS": 20,
+    "GENERATION_EVENTS": 12,
+    "MERGED": 2,
+    "STEP_POSTINGS": 9,
+    "RARE": 2,
+    "ROWS": 3,
+    "FEW": 1,
+    "MANY": 3,
+    "MERGE_REST": 0,
+}
+
+
+class TestSqliteInMiniature(OfRealSize):
+    @pytest.fixture(autouse=True)
+    def sizes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, size in SIZES.items():
+            places = [module for module in (engine, generations, merging, search) if hasattr(module, name)]
+            assert places, f"{name} is no size of the engine any more"
+            for module in places:
+                monkeypatch.setattr(module, name, size)
+
+
+del OfRealSize  # or it would be collected here, too

@@ -1,0 +1,27 @@
+"""A child that opens new stores when it is told to, at the same time as others, and appends to them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from time import sleep
+
+from tests.crash.reporting import report
+
+import fencepost
+from fencepost import Event
+from fencepost.engines.sqlite import SqliteEngine
+
+
+def main(reports: str, folder: str, rounds: str) -> None:
+    assert SqliteEngine, "everything is imported before the others start"
+    for number in range(int(rounds)):
+        report(reports, "ready")
+        while not Path(folder, f"go-{number}").exists():
+            sleep(0.0001)
+        with fencepost.open(Path(folder, f"store-{number}.db")) as store:
+            report(reports, f"placed at {store.append([Event('Opened')]).first}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,126 @@
+"""Which files are opened, which are refused, and what the refusal says."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from pathlib import Path
+
+import apsw
+import pytest
+from tests.sqlite import reader, starter
+from tests.sqlite.outside import outside
+
+import fencepost
+from fencepost import Event, EventStore, FormatUnsupported, StoreUnavailable
+from fencepost.testing.processes import Child
+
+BLOCKED_S = 0.1  # after so long, who has not opened the file waits
+ROUNDS = 8
+
+
+def test_a_file_is_made_and_found_again_with_what_was_stored(path: Path) -> None:
+    with fencepost.open(path) as store:
+        store.append([Event("Opened", data=b"1", tags={"a"})])
+    with fencepost.open(path) as store:
+        assert [event.data for event in store.read()] == [b"1"]
+
+
+def test_the_file_says_what_it_is_and_can_be_read_with_any_sqlite_tool(path: Path) -> None:
+    with fencepost.open(path) as store:
+        store.append([Event("Opened", data=b'{"a": 1}', tags={"b", "a"}, metadata={"by": "me"})])
+    assert outside(path, "PRAGMA application_id") == [[0x46504F53]]
+    assert outside(path, "PRAGMA user_version") == [[1]]
+    assert outside(path, "PRAGMA journal_mode") == [["wal"]]
+    columns = "SELECT position, type, tags, CAST(data AS TEXT), id, metadata FROM events"
+    assert outside(path, columns) == [[1, "Opened", '["a","b"]', '{"a": 1}', None, '{"by":"me"}']]
+
+
+def test_a_newer_format_is_refused_and_says_to_upgrade(path: Path) -> None:
+    fencepost.open(path).close()
+    outside(path, "PRAGMA user_version = 2")
+    with pytest.raises(FormatUnsupported, match=r"format 2.*upgrade Fencepost"):
+        fencepost.open(path)
+
+
+def test_another_applications_sqlite_file_is_refused_and_left_as_it_is(path: Path) -> None:
+    outside(path, "CREATE TABLE theirs (a)")
+    content = path.read_bytes()
+    with pytest.raises(FormatUnsupported, match="no Fencepost store"):
+        fencepost.open(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("content", [b"a text\n", b"this is a text and no database\n" * 500])
+def test_a_file_that_is_not_sqlite_is_refused_and_left_as_it_is(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(FormatUnsupported, match="no Fencepost store"):
+        fencepost.open(path)
+    assert path.read_bytes() == content
+
+
+def test_an_empty_file_becomes_a_store(path: Path) -> None:
+    path.touch()
+    with fencepost.open(path) as store:
+        assert store.append([Event("Opened")]).first == 1
+
+
+def test_a_file_in_a_folder_that_is_missing_is_out_of_reach(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="is the folder there"):
+        fencepost.open(tmp_path / "missing" / "store.db")
+
+
+def test_a_folder_is_no_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable):
+        fencepost.open(tmp_path)
+
+
+def test_without_create_a_missing_file_is_not_made(path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="no such store"):
+        fencepost.open(path, create=False)
+    assert not path.exists()
+
+
+def test_a_store_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
+    # Outside of tmp_path, whose parents only their owner may enter: the child gives up being root.
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "store.db"
+        with fencepost.open(path) as store:
+            store.append([Event("Opened")])
+        path.chmod(0o444)
+        os.chmod(folder, 0o555)
+        with Child(reader.__file__, tmp_path / "reports", path) as child:
+            child.result()
+            (said,) = child.lines()
+        assert said.startswith("StoreUnavailable")
+        assert "may this user write to it?" in said
+        os.chmod(folder, 0o755)
+
+
+def test_who_opens_a_new_file_waits_for_whoever_is_just_making_it(path: Path) -> None:
+    maker = apsw.Connection(str(path))
+    maker.execute("BEGIN IMMEDIATE")
+    opened: list[EventStore] = []
+    opening = threading.Thread(target=lambda: opened.append(fencepost.open(path)))
+    opening.start()
+    opening.join(BLOCKED_S)
+    maker.execute("ROLLBACK")
+    maker.close()
+    opening.join()
+    (store,) = opened
+    assert store.append([Event("Opened")]).first == 1
+    store.close()
+
+
+def test_many_processes_open_a_new_file_at_once(tmp_path: Path) -> None:
+    children = [Child(starter.__file__, tmp_path / f"reports-{number}", tmp_path, ROUNDS) for number in range(6)]
+    for number in range(ROUNDS):
+        for child in children:
+            child.wait_for(2 * number + 1)
+        (tmp_path / f"go-{number}").touch()
+    for child in children:
+        child.result()
+    for number in range(ROUNDS):
+        said = sorted(child.lines()[2 * number + 1] for child in children)
+        assert said == [f"placed at {position}" for position in range(1, 7)]

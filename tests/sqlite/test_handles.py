@@ -1,0 +1,284 @@
+"""Several handles on one file, as several processes have them: each learns in time what the others did."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import apsw
+import pytest
+from tests.crash.workload import NAME, open_on
+
+from fencepost import (
+    AppendCondition,
+    CheckpointBehind,
+    ConditionFailed,
+    Event,
+    EventStore,
+    Placed,
+    Query,
+    StoreError,
+)
+from fencepost.commit import Append, Ledger, Verdict, judge
+from fencepost.engines.sqlite import SqliteEngine, engine, verify
+from fencepost.engines.sqlite.tail import Tail
+from fencepost.testing.disk import Disk, Step, failing, no_fault
+
+Open = Callable[[], EventStore]
+
+BLOCKED_S = 0.2  # after so long, a rival that has not ended waits for the one whom it races
+
+A = Query.of(tags={"a"})
+B = Query.of(tags={"b"})
+
+
+def tagged(tag: str, count: int = 1) -> list[Event]:
+    return [Event("Happened", data=b"%d" % number, tags={tag}) for number in range(count)]
+
+
+def sqlite_of(store: EventStore) -> SqliteEngine:
+    engine = store._engine
+    assert isinstance(engine, SqliteEngine)
+    return engine
+
+
+def overtake(monkeypatch: pytest.MonkeyPatch, store: EventStore, rival: Callable[[], None]) -> None:
+    """Call the rival between the judging and the inserting of each batch that holds no lock."""
+    sqlite = sqlite_of(store)
+    insert = sqlite._insert
+
+    def overtaken(rows: Any) -> None:
+        if not sqlite._writer.in_transaction:
+            rival()
+        insert(rows)
+
+    monkeypatch.setattr(sqlite, "_insert", overtaken)
+
+
+def test_a_condition_sees_what_another_handle_has_stored(open_store: Open) -> None:
+    one, other = open_store(), open_store()
+    one.append(tagged("a"))
+    with pytest.raises(ConditionFailed) as refusal:
+        other.append(tagged("x"), AppendCondition(A))
+    assert refusal.value.conflict.position == 1
+    assert other.append(tagged("x"), AppendCondition(A, after=1)).first == 2
+
+
+def test_handles_that_take_turns_place_their_events_one_after_another(open_store: Open) -> None:
+    stores = [open_store() for _ in range(3)]
+    placed = [stores[number % 3].append(tagged("a", 1 + number % 4)) for number in range(30)]
+    assert [first.last + 1 for first in placed[:-1]] == [then.first for then in placed[1:]]
+
+
+def test_a_conflict_that_comes_between_judging_and_inserting_is_judged_again(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = open_store(), open_store()
+    overtake(monkeypatch, one, lambda: other.append(tagged("a")))
+    with pytest.raises(ConditionFailed) as refusal:
+        one.append(tagged("x"), AppendCondition(A))
+    assert refusal.value.conflict.position == 1
+    assert [event.tags for event in one.read()] == [{"a"}]
+
+
+def test_an_unrelated_event_that_comes_between_judging_and_inserting_only_moves_the_append(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = open_store(), open_store()
+    rivals = iter([lambda: other.append(tagged("b", 3))])
+    overtake(monkeypatch, one, lambda: next(rivals, lambda: None)())
+    assert one.append(tagged("a"), AppendCondition(A)) == Placed(4, 4)
+    with pytest.raises(ConditionFailed):
+        other.append(tagged("x"), AppendCondition(A, after=3))
+
+
+def test_who_is_overtaken_again_and_again_takes_the_write_lock(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = open_store(), open_store()
+    overtakings = []
+    overtake(monkeypatch, one, lambda: overtakings.append(other.append(tagged("b"))))
+    placed = one.append(tagged("a"), AppendCondition(A))
+    assert placed.first == len(overtakings) + 1
+    assert len(overtakings) == engine.OPTIMISTIC_TRIES
+
+
+def test_an_append_of_many_statements_is_overtaken_as_a_whole(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch, small: None
+) -> None:
+    one, other = open_store(), open_store()
+    rivals = iter([lambda: other.append(tagged("b"))])
+    overtake(monkeypatch, one, lambda: next(rivals, lambda: None)())
+    assert one.append(tagged("a", 20)) == Placed(2, 21)
+    assert [event.position for event in one.read(A)] == list(range(2, 22))
+
+
+def test_a_refusal_too_is_judged_by_what_is_in_the_file(open_store: Open) -> None:
+    """Nothing is inserted for a refusal, so nothing collides: the head has to be looked at."""
+    one, other = open_store(), open_store()
+    first, second = Event("Happened", id=UUID(int=1)), Event("Happened", id=UUID(int=2))
+    one.append([first])
+    other.append([second])
+    # By what this handle knows, one of the ids is stored and one is not.
+    assert one.append([first, second]) == Placed(1, 2, already=True)
+
+
+def test_a_checkpoint_that_another_handle_has_moved_is_not_moved_back(open_store: Open) -> None:
+    one, other = open_store(), open_store()
+    one.append([], checkpoint=("consumer", 5))
+    other.append([], checkpoint=("consumer", 7))
+    with pytest.raises(CheckpointBehind):
+        one.append([], checkpoint=("consumer", 6))
+    assert one.checkpoint("consumer") == 7
+
+
+def test_a_checkpoint_that_is_moved_between_judging_and_storing_is_not_moved_back(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = open_store(), open_store()
+    rivals: list[threading.Thread] = []
+
+    def judge_slowly(appends: Sequence[Append], ledger: Ledger) -> list[Verdict]:
+        verdicts = judge(appends, ledger)
+        if not rivals:
+            rivals.append(threading.Thread(target=lambda: other.append([], checkpoint=("consumer", 7))))
+            rivals[0].start()
+            rivals[0].join(BLOCKED_S)
+        return verdicts
+
+    monkeypatch.setattr(engine, "judge", judge_slowly)
+    one.append([], checkpoint=("consumer", 6))
+    rivals[0].join()
+    assert one.checkpoint("consumer") == 7
+
+
+@pytest.mark.usefixtures("small")
+def test_a_handle_whose_tail_was_flushed_by_another_judges_rightly(open_store: Open) -> None:
+    one, other = open_store(), open_store()
+    one.append(tagged("a"))
+    for _ in range(20):
+        other.append(tagged("b"))
+    assert sqlite_of(other)._view[0].floor > sqlite_of(one)._view[1], "the tail was flushed beyond what one knows"
+    with pytest.raises(ConditionFailed) as refusal:
+        one.append(tagged("x"), AppendCondition(B, after=1))
+    assert refusal.value.conflict.position == 2
+    assert one.append(tagged("a"), AppendCondition(A, after=1)).first == 22
+
+
+@pytest.mark.usefixtures("small")
+def test_two_handles_that_flush_the_same_tail_write_it_once(open_store: Open, path: Path) -> None:
+    one, other = open_store(), open_store()
+    for _ in range(40):
+        one.append(tagged("a"))
+        other.append(tagged("b"))
+    assert verify(path).problems == []
+    assert len(list(one.read(A))) == len(list(other.read(B))) == 40
+
+
+def test_a_reader_sees_what_another_handle_has_stored_before_any_commit_of_its_own(open_store: Open) -> None:
+    one, other = open_store(), open_store()
+    one.append(tagged("a", 1_000))
+    assert len(list(other.read(A))) == 1_000
+    assert len(list(other.read(A, backwards=True, limit=7))) == 7
+
+
+def test_after_a_storage_error_what_was_staged_is_gone_from_the_tail(tmp_path: Path) -> None:
+    disk = Disk()
+    with open_on(disk, tmp_path) as store:
+        store.append(tagged("b"))
+        disk.fault = failing("sync", apsw.SQLITE_IOERR_FSYNC)
+        with pytest.raises(StoreError):
+            store.append(tagged("a"))
+        assert list(store.read(A)) == []
+        assert store.append(tagged("a"), AppendCondition(A)) == Placed(2, 2)
+    assert verify(tmp_path / NAME).problems == []
+
+
+def test_a_check_that_cannot_be_made_is_a_storage_error_and_no_refusal(small: None, tmp_path: Path) -> None:
+    disk = Disk()
+    with open_on(disk, tmp_path) as store:
+        for _ in range(20):
+            store.append(tagged("a"))
+    with open_on(disk, tmp_path) as store:
+        disk.fault = failing("read", apsw.SQLITE_IOERR_READ, times=None)
+        with pytest.raises(StoreError):
+            store.append(tagged("x"), AppendCondition(A))
+        disk.fault = no_fault
+        with pytest.raises(ConditionFailed):
+            store.append(tagged("x"), AppendCondition(A))
+
+
+@pytest.mark.parametrize("stop_at", [3, 17])
+def test_a_catching_up_that_was_broken_off_is_begun_anew(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch, stop_at: int
+) -> None:
+    """An interrupt comes anywhere, also in the middle of an addition to the tail."""
+    one, other = open_store(), open_store()
+    one.append(tagged("a"))
+    other.append(tagged("b", 20))
+    with monkeypatch.context() as patch:
+        interrupt_addition(patch, stop_at)
+        with pytest.raises(KeyboardInterrupt):
+            one.append(tagged("x"))
+    with pytest.raises(ConditionFailed) as refusal:
+        one.append(tagged("x"), AppendCondition(B, after=20))
+    assert refusal.value.conflict.position == 21
+    assert one.append(tagged("x"), AppendCondition(B, after=21)).first == 22
+    with pytest.raises(ConditionFailed) as refusal:
+        one.append(tagged("x"), AppendCondition(A))
+    assert refusal.value.conflict.position == 1
+    assert [event.position for event in one.read(B)] == list(range(2, 22))
+
+
+def test_an_append_that_was_interrupted_while_it_was_staged_leaves_nothing_behind(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store()
+    store.append(tagged("a", 3))
+    with monkeypatch.context() as patch:
+        interrupt_addition(patch, 2)
+        with pytest.raises(KeyboardInterrupt):
+            store.append(tagged("b", 5))
+    assert store.append(tagged("b"), AppendCondition(B)) == Placed(4, 4)
+    with pytest.raises(ConditionFailed):
+        store.append(tagged("x"), AppendCondition(A, after=2))
+    assert store.append(tagged("x"), AppendCondition(A, after=3)) == Placed(5, 5)
+
+
+def interrupt_addition(patch: pytest.MonkeyPatch, nth: int) -> None:
+    """Interrupt the nth addition to a tail from now on, half way."""
+    add, additions = Tail.add, iter(range(1, 1_000))
+
+    def interrupted(tail: Tail, type: str, tags: Any, id: bytes | None) -> None:
+        if next(additions) == nth:
+            tail.head += 1
+            raise KeyboardInterrupt
+        add(tail, type, tags, id)
+
+    patch.setattr(Tail, "add", interrupted)
+
+
+@pytest.mark.usefixtures("small")
+def test_two_handles_that_checkpoint_at_the_same_time_do_not_fail_each_others_appends(tmp_path: Path) -> None:
+    disk = Disk()
+    with open_on(disk, tmp_path) as one, open_on(disk, tmp_path) as other:
+        met = []
+
+        def meet(step: Step) -> None:
+            # The file itself is written by checkpoints only: one handle is in the middle of its own.
+            if step.kind == "write" and step.file == NAME and not met:
+                met.append(step)
+                sqlite_of(other)._wal_pages = engine.CHECKPOINT_PAGES
+                other.append(tagged("b"))
+
+        disk.fault = meet
+        for _ in range(30):
+            one.append(tagged("a"))
+        disk.fault = no_fault
+        assert met, "two checkpoints have met"
+        assert len(list(one.read(A))) == 30
+        assert len(list(other.read(B))) == 1
+    assert verify(tmp_path / NAME).problems == []

@@ -1,0 +1,118 @@
+"""Leapfrog finds exactly what looking at every event finds, forwards and backwards, in memory and on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from importlib.resources import files
+from itertools import chain
+
+import apsw
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fencepost import Event, Query, QueryItem
+from fencepost.buckets import matches
+from fencepost.engines import sqlite
+from fencepost.engines.sqlite import generations, search
+from fencepost.engines.sqlite.files import run, transaction
+from fencepost.engines.sqlite.generations import Types, ready_parts, write_tail
+from fencepost.engines.sqlite.tail import Tail, TailPart
+
+TYPES = ["Opened", "Closed"]
+TAGS = ["a", "b", "c"]  # few, so that neighbours often match alike
+
+event = st.builds(Event, st.sampled_from(TYPES), tags=st.sets(st.sampled_from(TAGS)))
+events = st.one_of(st.lists(event, max_size=10), st.lists(event, min_size=12, max_size=25))
+items = st.builds(
+    QueryItem, types=st.sets(st.sampled_from([*TYPES, "Absent"])), tags=st.sets(st.sampled_from([*TAGS, "absent"]))
+)
+queries = st.lists(items, min_size=1, max_size=3).map(Query)
+some = settings(max_examples=150, deadline=None)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _in_small_pieces() -> Iterator[None]:
+    """So that a list of a few dozen positions is read in many pieces, and lies in several generations."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "FEW", 2)
+        patch.setattr(search, "MANY", 5)
+        patch.setattr(generations, "RARE", 4)
+        patch.setattr(generations, "ROWS", 3)
+        patch.setattr(generations, "GENERATION_EVENTS", 10)
+        yield
+
+
+def expected(log: list[Event], query: Query, after: int, upto: int, *, backwards: bool) -> list[int]:
+    """The keys of the matching events with after < position <= upto."""
+    found = [number for number, event in enumerate(log, 1) if after < number <= upto and matches(event, query)]
+    return [-position for position in reversed(found)] if backwards else found
+
+
+def tail_of(log: list[Event], floor: int = 0) -> Tail:
+    tail = Tail(floor)
+    for event in log:
+        tail.add(event.type, event.tags, None if event.id is None else event.id.bytes)
+    return tail
+
+
+sorted_lists = st.lists(st.sets(st.integers(-40, 40)).map(sorted), min_size=1, max_size=4)
+
+
+@some
+@given(sorted_lists, st.integers(-45, 45))
+def test_an_intersection_has_the_keys_that_all_lists_have(lists: list[list[int]], start: int) -> None:
+    def run_of(keys: list[int]) -> search.Run:
+        return lambda key, count: [other for other in keys if other >= key][:count]
+
+    common = set.intersection(*map(set, lists))
+    found = list(search.intersection([run_of(keys) for keys in lists], start))
+    assert found == sorted(key for key in common if key >= start)
+
+
+@some
+@given(st.data(), events, queries, st.booleans())
+def test_a_tail_is_searched_as_if_every_event_were_looked_at(
+    data: st.DataObject, log: list[Event], query: Query, backwards: bool
+) -> None:
+    after = data.draw(st.integers(0, len(log)))
+    upto = data.draw(st.integers(after, len(log)))
+    found = list(search.search(TailPart(tail_of(log), after, upto), query, backwards=backwards))
+    assert found == expected(log, query, after, upto, backwards=backwards)
+
+
+@some
+@given(events, queries, st.integers(0, 60))
+def test_the_first_match_in_a_tail_is_the_lowest_after_the_condition(
+    log: list[Event], query: Query, after: int
+) -> None:
+    found = expected(log, query, after, len(log), backwards=False)
+    assert tail_of(log).first_match(query, after) == (found[0] if found else None)
+
+
+@contextmanager
+def index_of(log: list[Event], pieces: list[int]) -> Iterator[tuple[apsw.Connection, Types]]:
+    """Generations of the log, made of tails of the given lengths and the rest."""
+    with closing(apsw.Connection(":memory:")) as connection:
+        run(connection, files(sqlite).joinpath("schema.sql").read_text())
+        types, floor = Types(), 0
+        for piece in (*pieces, len(log)):
+            if part := log[floor : floor + piece]:
+                with transaction(connection):
+                    write_tail(connection, types, tail_of(part, floor))
+                floor += len(part)
+        yield connection, types
+
+
+@some
+@given(st.data(), events, queries, st.lists(st.integers(1, 20), max_size=6), st.booleans())
+def test_generations_are_searched_as_if_every_event_were_looked_at(
+    data: st.DataObject, log: list[Event], query: Query, pieces: list[int], backwards: bool
+) -> None:
+    after = data.draw(st.integers(0, len(log)))
+    upto = data.draw(st.integers(after, len(log)))
+    with index_of(log, pieces) as (connection, types):
+        parts = ready_parts(connection, types, after, upto, backwards=backwards)
+        found = list(chain.from_iterable(search.search(part, query, backwards=backwards) for part in parts))
+    assert found == expected(log, query, after, upto, backwards=backwards)

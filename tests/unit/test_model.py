@@ -1,0 +1,192 @@
+"""The words of a store: immutable values that are checked when they are made."""
+
+from __future__ import annotations
+
+import operator
+import pickle
+from copy import copy
+from datetime import datetime, timedelta, timezone
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencepost import AppendCondition, Event, InvalidInput, Placed, Query, QueryItem, SequencedEvent
+from fencepost.model import (
+    MAX_DATA_BYTES,
+    MAX_ITEMS,
+    MAX_POSITION,
+    MAX_TAG_BYTES,
+    MAX_TAGS,
+    MAX_TYPE_BYTES,
+    decode_metadata,
+    decode_moment,
+    decode_tags,
+    encode_metadata,
+    encode_moment,
+    encode_tags,
+)
+from fencepost.testing import strategies
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20)
+moments = st.datetimes(timezones=st.just(timezone.utc))
+
+
+def test_an_event_cannot_be_changed() -> None:
+    event = Event("A", tags={"x"})
+    with pytest.raises(AttributeError):
+        event.type = "B"  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        event.tags.add("y")  # type: ignore[attr-defined]
+
+
+def test_an_event_keeps_what_it_was_given_although_the_giver_changes_it() -> None:
+    data, tags, metadata = bytearray(b"abc"), {"x"}, {"by": "Ada"}
+    event = Event("A", data=data, tags=tags, metadata=metadata)
+    data[0], metadata["by"] = 0, "Bob"
+    tags.add("y")
+    assert (event.data, event.tags, event.metadata) == (b"abc", frozenset({"x"}), {"by": "Ada"})
+
+
+def test_events_are_equal_by_their_contents() -> None:
+    id = uuid4()
+    one = Event("A", data=b"1", tags=["x", "y"], id=id, metadata={"a": "1", "b": "2"})
+    assert one == Event("A", data=b"1", tags=["y", "x"], id=id, metadata={"b": "2", "a": "1"})
+    assert hash(one) == hash(copy(one))
+    for other in [Event("B"), Event("A"), Event("A", data=b"1", tags=["x"], id=id)]:
+        assert one != other
+
+
+def sequenced(**changes: object) -> SequencedEvent:
+    values = {"position": 1, "type": "A", "tags": frozenset({"x"}), "data": b"1", "moment": 1_000_001, "id": None}
+    values |= {"metadata": {"by": "Ada"}} | changes
+    return SequencedEvent(*values.values())  # type: ignore[arg-type]
+
+
+def test_stored_events_are_equal_by_their_contents_in_whatever_form_they_are_held() -> None:
+    id = uuid4()
+    moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=1_000_001)
+    decoded = sequenced(id=id, moment=moment)
+    encoded = sequenced(id=id.bytes, tags='["x"]', metadata='{"by":"Ada"}')
+    assert decoded == encoded
+    assert operator.ne(decoded, encoded) is False
+    assert hash(decoded) == hash(encoded)
+    assert repr(decoded) == repr(encoded)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"position": 2}, {"type": "B"}, {"tags": frozenset()}, {"data": b""}, {"moment": 1}, {"metadata": None}],
+    ids=str,
+)
+def test_stored_events_that_differ_are_not_equal(change: dict[str, object]) -> None:
+    assert sequenced() != sequenced(**change)
+    assert operator.eq(sequenced(), sequenced(**change)) is False
+    assert sequenced() != "something else"
+
+
+def test_a_stored_event_gives_back_what_was_appended() -> None:
+    event = Event("A", data=b"1", tags={"x"}, id=uuid4(), metadata={"by": "Ada"})
+    stored = sequenced(id=event.id)
+    assert stored.event == event
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Event("A", data=b"\0", tags={"x"}, id=UUID(int=1), metadata={"by": "Ada"}),
+        sequenced(),
+        sequenced(id=UUID(int=1).bytes, tags='["x"]', metadata=None),
+        QueryItem(types={"A"}),
+        Query.all(),
+        AppendCondition(Query.of(tags={"x"}), after=5),
+        Placed(1, 2, already=True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_values_travel_between_processes(value: object) -> None:
+    assert pickle.loads(pickle.dumps(value)) == value
+    assert copy(value) == value
+
+
+def test_queries_are_joined_without_repeating_items() -> None:
+    one, two = Query.of(types={"A"}), Query.of(tags={"x"})
+    assert (one | two | one).items == one.items + two.items
+    with pytest.raises(TypeError):
+        _ = one | "A"  # type: ignore[operator]
+
+
+def test_a_query_says_whether_it_matches_all() -> None:
+    assert Query.all().matches_all
+    assert (Query.of(types={"A"}) | Query.all()).matches_all
+    assert not Query.of(types={"A"}).matches_all
+    assert not Query.of(tags={"x"}).matches_all
+
+
+@given(query=strategies.queries)
+def test_queries_travel_as_json(query: Query) -> None:
+    assert Query.from_json(query.to_json()) == query
+    assert Query.from_json(query.to_json().encode()) == query
+
+
+@given(query=strategies.queries, after=st.integers(0, MAX_POSITION))
+def test_conditions_travel_as_json(query: Query, after: int) -> None:
+    condition = AppendCondition(query, after=after)
+    assert AppendCondition.from_json(condition.to_json()) == condition
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("", "query"),
+        ("[]", "query"),
+        ("{}", "query.items"),
+        ('{"items": {}}', "query.items"),
+        ('{"items": [], "extra": 1}', "query"),
+        ('{"items": [5]}', "query.items[0]"),
+        ('{"items": [{"tag": ["x"]}]}', "query.items[0]"),
+        ('{"items": [{}, {"tags": [""]}]}', "query.items[1].tags"),
+        ('{"items": [{"types": "A"}]}', "query.items[0].types"),
+    ],
+)
+def test_malformed_json_is_refused_by_the_path_to_what_is_wrong(text: str, field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        Query.from_json(text)
+    assert refused.value.field == field
+
+
+@given(tags=st.frozensets(texts, max_size=5))
+def test_tags_rest_as_a_sorted_array_and_come_back(tags: frozenset[str]) -> None:
+    assert decode_tags(encode_tags(tags)) == tags
+    assert encode_tags(tags) == encode_tags(sorted(tags, reverse=True))
+
+
+@given(metadata=st.dictionaries(texts, texts | st.just("\0")))
+def test_metadata_rests_as_an_object_and_comes_back(metadata: dict[str, str]) -> None:
+    assert decode_metadata(encode_metadata(metadata)) == metadata
+    assert encode_metadata(metadata) == encode_metadata(dict(reversed(metadata.items())))
+
+
+@given(moment=moments)
+def test_moments_are_exact_to_the_microsecond(moment: datetime) -> None:
+    assert decode_moment(encode_moment(moment)) == moment
+
+
+@pytest.mark.parametrize(
+    ("make", "limit"),
+    [
+        (lambda size: Event("x" * size), MAX_TYPE_BYTES),
+        (lambda size: Event("A", tags={"x" * size}), MAX_TAG_BYTES),
+        (lambda size: Event("A", tags=map(str, range(size))), MAX_TAGS),
+        (lambda size: Event("A", data=bytes(size)), MAX_DATA_BYTES),
+        (lambda size: Query([QueryItem()] * size), MAX_ITEMS),
+        (lambda size: AppendCondition(Query.all(), after=size), MAX_POSITION),
+    ],
+    ids=["type", "tag", "tags", "data", "items", "after"],
+)
+def test_a_limit_is_reached_but_not_passed_and_the_refusal_names_both_sizes(make, limit: int) -> None:  # type: ignore[no-untyped-def]
+    make(limit)
+    with pytest.raises(InvalidInput, match=str(limit)) as refused:
+        make(limit + 1)
+    assert str(limit + 1) in str(refused.value)

@@ -1,0 +1,72 @@
+"""One contract, the same signatures everywhere: every engine's, and the awaitable twin's."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+
+import pytest
+
+import fencepost.engines
+from fencepost import Engine, EventStore, Reading, Subscription
+from fencepost.aio import AsyncEventStore, AsyncReading, AsyncSubscription
+from fencepost.testing.faults import FaultyEngine
+from fencepost.testing.recorder import Recorder
+from fencepost.testing.stores import BlockingStore, Store
+
+VERBS = ["append", "read", "head", "subscribe", "checkpoint", "close"]
+METHODS = [name for name, value in vars(Engine).items() if inspect.isfunction(value) and not name.startswith("_")]
+
+
+def engines() -> Iterator[type]:
+    """Every class in the package that is named an engine."""
+    for module in pkgutil.iter_modules(fencepost.engines.__path__):
+        loaded = importlib.import_module(f"fencepost.engines.{module.name}")
+        for name, value in vars(loaded).items():
+            if inspect.isclass(value) and name.endswith("Engine") and value is not Engine:
+                yield value
+
+
+ENGINES = sorted({*engines(), FaultyEngine}, key=lambda engine: engine.__name__)
+
+
+def parameters(call: object) -> list[tuple[str, object, object, str]]:
+    """Names, kinds, defaults and types; without the types' modules, which are spelled in several ways."""
+    assert callable(call)
+    return [
+        (one.name, one.kind, one.default, str(one.annotation)) for one in inspect.signature(call).parameters.values()
+    ]
+
+
+def test_the_protocol_is_what_is_compared() -> None:
+    assert METHODS == ["commit", "scan", "head", "wait", "interrupt", "checkpoint", "close"]
+    assert {engine.__name__ for engine in ENGINES} >= {"MemoryEngine", "SqliteEngine"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
+def test_an_engine_has_the_signatures_of_the_protocol(engine: type, method: str) -> None:
+    assert parameters(getattr(engine, method)) == parameters(getattr(Engine, method))
+    own = inspect.signature(getattr(engine, method)).return_annotation
+    assert own == inspect.signature(getattr(Engine, method)).return_annotation
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
+def test_an_engine_says_whether_its_appends_are_gathered(engine: type) -> None:
+    said = inspect.getattr_static(engine, "group_commit")
+    assert isinstance(said, (bool, property))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("store", [AsyncEventStore, BlockingStore, Store, Recorder], ids=lambda store: store.__name__)
+def test_every_store_has_the_same_verbs(store: type, verb: str) -> None:
+    assert parameters(getattr(store, verb)) == parameters(getattr(EventStore, verb))
+
+
+def test_readings_and_subscriptions_have_awaitable_twins_with_the_same_members() -> None:
+    for one, twin in [(Reading, AsyncReading), (Subscription, AsyncSubscription)]:
+        members = {name for name in vars(one) if not name.startswith("_")} - {"page"}
+        assert members
+        assert members <= set(vars(twin))

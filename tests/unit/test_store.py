@@ -1,0 +1,91 @@
+"""What the store does above every engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+import fencepost
+from fencepost import Event, EventStore, InvalidInput, Query, StoreClosed, StoreCorrupt
+from fencepost.commit import Append, Conflicting
+from fencepost.engines.memory import MemoryEngine
+from fencepost.model import AppendCondition
+from fencepost.testing.contract.base import events
+
+
+@pytest.fixture
+def store() -> Iterator[EventStore]:
+    with fencepost.open("memory:") as store:
+        yield store
+
+
+def test_a_store_is_closed_at_the_end_of_its_with_block() -> None:
+    with fencepost.open("memory:") as store:
+        store.append(events("A"))
+    with pytest.raises(StoreClosed):
+        store.head()
+
+
+def test_a_store_refuses_to_work_in_a_forked_child(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.append(events("A"))
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(StoreClosed, match="forked"):
+        store.append(events("A"))
+    store.close()  # the child must not close what its parent still uses
+    monkeypatch.undo()
+    assert store.head() == 1
+
+
+def test_a_really_forked_child_is_told_and_its_parent_goes_on(store: EventStore) -> None:
+    store.append(events("A"))
+    child = os.fork()
+    if child == 0:
+        try:
+            store.head()
+        except StoreClosed:
+            os._exit(7)
+        os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 7
+    assert store.append(events("A")).first == 2
+
+
+def test_an_engine_that_does_its_own_batching_is_given_each_append_alone() -> None:
+    class Alone(MemoryEngine):
+        group_commit = False  # type: ignore[assignment,misc]
+        batches: list[int] = []  # noqa: RUF012
+
+        def commit(self, appends):  # type: ignore[no-untyped-def]
+            self.batches.append(len(appends))
+            return super().commit(appends)
+
+    with EventStore(Alone()) as store:
+        store.append(events("A"))
+        store.append(events("A"), AppendCondition(Query.all(), after=1))
+        assert Alone.batches == [1, 1]
+        assert store.group is None
+
+
+def test_a_conflict_that_is_not_in_the_log_is_corruption_not_a_refusal(store: EventStore) -> None:
+    with pytest.raises(StoreCorrupt, match="position 5"):
+        store.result(Conflicting(AppendCondition(Query.all()), 5))
+
+
+def test_an_append_is_one_value_that_cannot_be_changed() -> None:
+    append = Append((Event("A"),))
+    with pytest.raises(AttributeError):
+        append.events = ()  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("address", ["", 5, "unknown://host/db", b"bytes"])
+def test_an_address_that_means_no_store_is_refused(address: object) -> None:
+    with pytest.raises((InvalidInput, TypeError)):
+        fencepost.open(address)  # type: ignore[arg-type]
+
+
+def test_each_memory_store_is_a_new_one(store: EventStore) -> None:
+    store.append(events("A"))
+    with fencepost.open("memory:") as other:
+        assert other.head() == 0
