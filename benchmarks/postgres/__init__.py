@@ -1,0 +1,1 @@
+"""Fencepost on PostgreSQL beside its peers, on one server and in one run."""

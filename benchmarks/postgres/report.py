@@ -1,0 +1,131 @@
+"""docs/benchmarks/postgres.md, made of the figures that the runs have left behind. No figure is typed in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+INTRODUCTION = """\
+# Benchmarks on PostgreSQL
+
+Fencepost, the `PostgresDCBRecorderTT` of `eventsourcing`, and a function of crablet's design (check, then
+insert; tags under a GIN index; only what is older than every running transaction counts), written for this
+comparison. All on one server from PyPI with `fsync` on, over a unix socket, in one run; clients are threads of
+Python processes on the same machine. Events have 200 bytes of data and 3 tags. Absolute figures tell about the
+machine, which was shared; the ratios are what counts.
+
+    python -m benchmarks.postgres            # all; or one of: appends, sizes, torture
+"""
+
+# What a conditional append is to reach, beside eventsourcing and beside crablet's design, at so many callers.
+AIMS = {(1, "eventsourcing"): 2, (16, "eventsourcing"): 5, (64, "eventsourcing"): 10,
+        (1, "crablet's design"): 1, (64, "crablet's design"): 2}  # fmt: skip
+OTHERS = ("eventsourcing", "crablet's design")
+
+
+def write(results: Path, path: Path) -> None:
+    parts = {
+        name: json.loads((results / f"postgres-{name}.json").read_text()) for name in ("appends", "sizes", "torture")
+    }
+    text = [
+        INTRODUCTION,
+        _machine(parts["appends"]["machine"]),
+        _appends(parts["appends"]["figures"]),
+        _torture(parts["torture"]["figures"]),
+        _checks(parts["sizes"]["figures"]),
+        _others(parts["sizes"]["figures"]),
+    ]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n\n".join(part.strip() for part in text) + "\n")
+
+
+def _machine(machine: dict[str, str]) -> str:
+    return "| machine | |\n|---|---|\n" + "\n".join(f"| {name} | {what} |" for name, what in machine.items())
+
+
+def _appends(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "## Appends",
+        "",
+        "Appends a second; how many times faster Fencepost is, and what was aimed for.",
+        "",
+        "| append | processes | callers | Fencepost | eventsourcing | crablet's | of eventsourcing | of crablet's |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        kind = "conditional" if row["conditional"] else "blind"
+        ratios = [_ratio(row, other) for other in OTHERS]
+        rates = " | ".join(f"{row[name]:,.0f}" for name in ("fencepost", *OTHERS))
+        lines.append(f"| {kind} | {row['processes']} | {row['callers']} | {rates} | {' | '.join(ratios)} |")
+    return "\n".join(lines)
+
+
+def _ratio(row: dict[str, Any], other: str) -> str:
+    ratio = row["fencepost"] / row[other]
+    aim = AIMS.get((row["callers"], other)) if row["conditional"] and row["processes"] == 1 else None
+    if aim is None:
+        return f"{ratio:.1f}x"
+    return f"{ratio:.1f}x (aim {aim}x{'' if ratio >= aim else ', missed'})"
+
+
+def _torture(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "## What is lost under load",
+        "",
+        "Twelve clients in three processes count up three counters, each append on the condition that nobody has",
+        "counted since, and append notes without a condition; two pollers follow. A lost conflict is an append that",
+        "was accepted although its condition was broken; a skipped event is in the log and was never seen by a poller.",
+        "",
+        "| store | appends | lost conflicts | skipped events |",
+        "|---|---:|---:|---:|",
+    ]
+    for row in rows:
+        lost, skipped = row["lost conflicts"], row["skipped events"]
+        lines.append(f"| {row['store']} | {row['appends']:,} | {lost:,} | {skipped:,} |")
+    return "\n".join(lines)
+
+
+def _checks(figures: dict[str, Any]) -> str:
+    lines = [
+        "## The check of a condition, as the store grows",
+        "",
+        "In the server, with generic plans. The two warm tags have 1,000 events each at both sizes.",
+        "",
+        "| condition | 10,000 events | 1,000,000 events | ratio (aim 1.5x) |",
+        "|---|---:|---:|---:|",
+    ]
+    for shape, taken in figures["checks"].items():
+        ratio = taken["large"] / taken["small"]
+        lines.append(f"| {shape} | {taken['small']:,.0f} us | {taken['large']:,.0f} us | {ratio:.2f}x |")
+    return "\n".join(lines)
+
+
+def _others(figures: dict[str, Any]) -> str:
+    by_tag, by_key = figures["read of 100 by tag, us"], figures["read of 100 by primary key, us"]
+    sizes, reads = figures["bytes an event"], figures["read of 100 by tag beside peers, us"]
+    lines = [
+        "## Reads and sizes",
+        "",
+        "| | Fencepost | beside | ratio | aim |",
+        "|---|---:|---|---:|---:|",
+        f"| 100 events by tag, of a million | {by_tag:,.0f} us | {by_key:,.0f} us for as many rows by primary key "
+        f"| {by_tag / by_key:.2f}x | ≤ 1.5x |",
+    ]
+    for other in OTHERS:
+        ratio = sizes["fencepost"] / sizes[other]
+        aim = "≤ 0.8x" if other == "eventsourcing" else ""
+        lines.append(
+            f"| bytes an event | {sizes['fencepost']:,.0f} | {sizes[other]:,.0f}, {other} | {ratio:.2f}x | {aim} |"
+        )
+    for other in OTHERS:
+        ratio = reads["fencepost"] / reads[other]
+        lines.append(
+            f"| 100 events by tag, of 100,000 | {reads['fencepost']:,.0f} us | {reads[other]:,.0f} us, {other} "
+            f"| {ratio:.2f}x | |"
+        )
+    lines += [
+        "",
+        f"Loading a million events by COPY, indexes included: {figures['bulk load, events/s']:,.0f} events/s.",
+    ]
+    return "\n".join(lines)

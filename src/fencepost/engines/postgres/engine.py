@@ -1,0 +1,273 @@
+"""The engine: batches to the server, pages of events back, and what to do when the server is away.
+
+A batch is one call of the function `append_batch` and one transaction, which takes the store's lock,
+judges, stores and commits; so a batch costs one round trip and one sync. A large append is sent in
+parts, several calls in one transaction, which bounds the memory on both sides.
+
+Reading is paged by position and holds no transaction open between two pages. That is consistent
+without a snapshot, since nothing is ever stored at or below a head that was seen.
+
+When the server cannot be reached, reads and appends are tried again for `patience_s`. When the connection
+ends in the middle of a commit, its fate is unknown: it is settled by appending once more where all
+events of the batch have ids, and reported where they have not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode
+
+from ...commit import Append, Verdict
+from ...errors import InvalidInput, StoreUnavailable
+from ...model import Placed, Query, SequencedEvent
+from .connections import Connections
+from .faults import Lost, Unreachable
+from .install import DEFAULT_SCHEMA, check_version, install, quoted
+from .listening import Listener
+from .wire import LAST_POSITION, encode_batch, encode_items, encode_part, event_rows, verdict
+
+Result = TypeVar("Result")
+
+PART_EVENTS: Final = 4_096  # sent in one call
+PART_BYTES: Final = 8 * 2**20  # likewise, unless one event alone is larger
+FIRST_PAGE_EVENTS: Final = 256
+PAGE_EVENTS: Final = 4_096
+PAGE_BYTES: Final = 4 * 2**20  # what a page is meant to hold; its events are counted by the sizes of the last page's
+RETRY_S: Final = 0.1
+
+EVENT_COLUMNS: Final = "position, type, tags, data, recorded_at, id, metadata::text"
+OPTIONS: Final[dict[str, Callable[[str], object]]] = {
+    "schema": str,
+    "create": lambda text: text == "true",
+    "connections": int,
+    "patience_s": float,
+}
+
+
+class PostgresEngine:
+    """A store in one schema of a PostgreSQL database.
+
+    `create` makes the store if it is not there. `connections` is how many this process uses at most,
+    besides one for subscriptions; `listen_url` leads that one around a pooler, to the server itself.
+    """
+
+    group_commit: Final = True
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        create: bool = False,
+        connections: int = 8,
+        patience_s: float = 10.0,
+        listen_url: str | None = None,
+    ) -> None:
+        if connections < 1:
+            raise InvalidInput("connections", f"at least 1 is needed, not {connections}")
+        name = quoted(schema)
+        self._patience_s = patience_s
+        self._append_batch = f"SELECT * FROM {name}.append_batch(%s)".encode()
+        self._page = f"SELECT {EVENT_COLUMNS} FROM {name}.page(%s, %s, %s, %s, %s)".encode()
+        self._head = f"SELECT coalesce(max(position), 0) FROM {name}.event".encode()
+        self._checkpoint = f"SELECT position FROM {name}.checkpoint WHERE name = %s".encode()
+        self._connections = Connections(url, most=connections, patience_s=patience_s)
+        self._closed = False
+        if create:
+            install(url, schema)
+        listening = self._connections if listen_url is None else Connections(listen_url, most=1, patience_s=patience_s)
+        self._listener = Listener(listening.connect, self._open(schema), self._head)
+
+    @classmethod
+    def from_url(cls, address: str, **options: object) -> PostgresEngine:
+        """The options may be in the URL as well, among those of PostgreSQL: `...?schema=wallets`."""
+        url, _, query = address.partition("?")
+        given = parse_qsl(query, keep_blank_values=True)
+        for option, value in given:
+            if option in OPTIONS:
+                try:
+                    options.setdefault(option, OPTIONS[option](value))
+                except ValueError:
+                    raise InvalidInput(option, f"{value!r} is no number") from None
+        rest = [(option, value) for option, value in given if option not in OPTIONS]
+        if rest:
+            url += "?" + urlencode(rest, quote_via=quote)
+        return cls(url, **options)  # type: ignore[arg-type]
+
+    def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
+        return [verdict for batch in _batches(appends) for verdict in self._settle(batch)]
+
+    def scan(
+        self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
+    ) -> Iterator[Sequence[SequencedEvent]]:
+        items = encode_items(query)
+        most = FIRST_PAGE_EVENTS
+        rest = limit
+        while after < upto and rest != 0:
+            most = most if rest is None else min(most, rest)
+            page = self._patiently(lambda: self._read_page(items, after, upto, most, backwards))  # noqa: B023
+            if page:
+                yield page
+            if len(page) < most:
+                return
+            rest = None if rest is None else rest - len(page)
+            if backwards:
+                upto = page[-1].position - 1
+            else:
+                after = page[-1].position
+            most = _next_page_events(page)
+
+    def head(self) -> int:
+        return self._patiently(self._read_head)
+
+    def wait(self, after: int, timeout_s: float) -> int:
+        return self._listener.wait(after, timeout_s)
+
+    def interrupt(self) -> None:
+        self._listener.interrupt()
+
+    def checkpoint(self, name: str) -> int:
+        return self._patiently(lambda: self._read_checkpoint(name))
+
+    def close(self) -> None:
+        self._closed = True
+        self._listener.close()
+        self._connections.close()
+
+    def _open(self, schema: str) -> str:
+        """Refuse what is no store of this version; else the name of the channel of its notifications."""
+        with self._connections.lend() as connection:
+            check_version(connection, schema)
+            row = connection.execute("SELECT %s::regclass::oid", [f"{quoted(schema)}.event"]).fetchone()
+            assert row is not None
+            return f"fencepost_{row[0]}"
+
+    def _commit_at_once(self, appends: Sequence[Append]) -> list[Verdict]:
+        with self._connections.lend() as connection:
+            rows = connection.execute(self._append_batch, [encode_batch(appends)], binary=True).fetchall()
+        verdicts = [verdict(append, row) for append, row in zip(appends, rows, strict=True)]
+        self._listener.saw(max((v.last for v in verdicts if isinstance(v, Placed)), default=0))
+        return verdicts
+
+    def _commit_in_parts(self, append: Append) -> Verdict:
+        """The first part is judged, with all conditions and ids; the others follow under the same lock."""
+        with self._connections.lend() as connection, connection.transaction():
+            last = 0
+            for begin, end in _parts(append):
+                document = encode_part(append, begin, end)
+                row = connection.execute(self._append_batch, [document], binary=True).fetchone()
+                assert row is not None
+                judged = verdict(append, row)
+                if begin == 0:
+                    first = judged
+                if not isinstance(judged, Placed) or judged.already:
+                    return judged
+                assert last in (0, judged.first - 1)
+                last = judged.last
+        assert isinstance(first, Placed)
+        self._listener.saw(last)
+        return Placed(first.first, last)
+
+    def _read_page(
+        self, items: str | None, after: int, upto: int, most: int, backwards: bool
+    ) -> Sequence[SequencedEvent]:
+        with self._connections.lend() as connection, connection.cursor(row_factory=event_rows) as cursor:
+            arguments = [items, after, min(upto, LAST_POSITION), most, backwards]
+            return cursor.execute(self._page, arguments, binary=True).fetchall()
+
+    def _read_head(self) -> int:
+        with self._connections.lend() as connection:
+            row = connection.execute(self._head).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def _read_checkpoint(self, name: str) -> int:
+        with self._connections.lend() as connection:
+            row = connection.execute(self._checkpoint, [name]).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def _settle(self, batch: Sequence[Append]) -> Sequence[Verdict]:
+        """Commit, and where the acknowledgement is lost, find out by the ids what became of it."""
+        known = self._listener.seen
+        lost = False
+
+        def attempt() -> Sequence[Verdict]:
+            nonlocal lost
+            try:
+                if len(batch) == 1 and _is_large(batch[0]):
+                    return [self._commit_in_parts(batch[0])]
+                return self._commit_at_once(batch)
+            except Lost as error:
+                lost = True
+                if all(append.events and append.events[0].id is not None for append in batch):
+                    raise
+                raise StoreUnavailable(
+                    f"{error}; the append is stored whole or not at all, and without event ids nobody can say which: "
+                    "read before appending again"
+                ) from error
+
+        verdicts = self._patiently(attempt)
+        return (
+            [_own(append, verdict, known) for append, verdict in zip(batch, verdicts, strict=True)]
+            if lost
+            else verdicts
+        )
+
+    def _patiently(self, act: Callable[[], Result]) -> Result:
+        """Again and again while the server cannot be reached. Only for what may be done twice."""
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return act()
+            except (Lost, Unreachable):
+                if time.monotonic() >= deadline or self._closed:
+                    raise
+                time.sleep(RETRY_S)
+
+
+def _own(append: Append, verdict: Verdict, known: int) -> Verdict:
+    """What to say of an append that was sent twice: found above the head that was known before, it was stored now."""
+    if isinstance(verdict, Placed) and verdict.already and append.unless is None and verdict.first > known:
+        return Placed(verdict.first, verdict.last)
+    return verdict
+
+
+def _batches(appends: Sequence[Append]) -> Iterator[list[Append]]:
+    """The appends, in order, cut so that a call stays small. Nobody can tell how they were batched."""
+    batch: list[Append] = []
+    size = 0
+    for append in appends:
+        own = sum(len(event.data) for event in append.events)
+        if batch and (size + own > PART_BYTES or _is_large(append)):
+            yield batch
+            batch, size = [], 0
+        batch.append(append)
+        size += own
+        if _is_large(append):
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _is_large(append: Append) -> bool:
+    return len(append.events) > PART_EVENTS or sum(len(event.data) for event in append.events) > PART_BYTES
+
+
+def _parts(append: Append) -> Iterator[tuple[int, int]]:
+    """Where to cut a large append."""
+    begin = size = 0
+    for index, event in enumerate(append.events):
+        size += len(event.data)
+        if index > begin and (index - begin == PART_EVENTS or size > PART_BYTES):
+            yield begin, index
+            begin, size = index, len(event.data)
+    yield begin, len(append.events)
+
+
+def _next_page_events(page: Sequence[SequencedEvent]) -> int:
+    """As many as are likely to fill a page, and no more than four times as many as before."""
+    size = sum(len(event.data) for event in page) // len(page) + 100  # what the rest of an event takes, roughly
+    return max(1, min(PAGE_EVENTS, 4 * len(page), PAGE_BYTES // size))

@@ -1,0 +1,92 @@
+"""Bulk loading: a restore, an import, or a move from another engine.
+
+Everything goes in by COPY, as one transaction behind the head. Into an empty store the indexes are built
+afterwards, which is faster than keeping them. Others who append wait meanwhile. Only the owner of the
+tables may do this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timezone
+from typing import Any, Final
+
+import psycopg
+from psycopg.types.json import Json
+
+from ...model import Event, Placed, SequencedEvent
+from .faults import translated
+from .install import DEFAULT_SCHEMA, check_version, quoted
+from .wire import TAGS_IN_ROW
+
+COLUMNS: Final = {
+    "position": "int8",
+    "recorded_at": "timestamptz",
+    "id": "uuid",
+    "type": "text",
+    "tags": "text[]",
+    "data": "bytea",
+    "metadata": "json",
+}
+
+
+def load(url: str, events: Iterable[Event | SequencedEvent], *, schema: str = DEFAULT_SCHEMA) -> Placed | None:
+    """Store the events; those that come from another store keep the time at which they were recorded.
+
+    Returns where they are, or None if there were none.
+    """
+    name = quoted(schema)
+    with translated(), psycopg.connect(url) as connection:
+        check_version(connection, schema)
+        connection.execute("SELECT pg_advisory_xact_lock(1179537987, %s::regclass::oid::int)", [f"{name}.event"])
+        head = _number(connection, f"SELECT coalesce(max(position), 0) FROM {name}.event")
+        indexes = _drop_indexes(connection, schema) if head == 0 else []
+        last = _copy(connection, name, events, head)
+        connection.execute(f"SELECT {name}.store_more_tags(%s)".encode(), [head])
+        for definition in indexes:
+            connection.execute(definition.encode())
+        connection.execute(f"ANALYZE {name}.event, {name}.more_tags".encode())
+    return Placed(head + 1, last) if last > head else None
+
+
+def _copy(connection: psycopg.Connection[Any], name: str, events: Iterable[Event | SequencedEvent], head: int) -> int:
+    """By way of a table of this transaction, since only the server knows the hashes of the tags."""
+    columns = ", ".join(COLUMNS)
+    connection.execute(
+        f"CREATE TEMPORARY TABLE loading ON COMMIT DROP AS SELECT {columns} FROM {name}.event LIMIT 0".encode()
+    )
+    position = head
+    with connection.cursor() as cursor, cursor.copy(b"COPY loading FROM STDIN (FORMAT BINARY)") as copy:
+        copy.set_types(list(COLUMNS.values()))
+        for position, row in enumerate(_rows(events), start=head + 1):
+            copy.write_row((position, *row))
+    hashes = ", ".join(f"hashtextextended(tags[{number}], 0)" for number in range(1, TAGS_IN_ROW + 1))
+    tags = ", ".join(f"tag{number}" for number in range(1, TAGS_IN_ROW + 1))
+    connection.execute(f"INSERT INTO {name}.event ({columns}, {tags}) SELECT {columns}, {hashes} FROM loading".encode())
+    return position
+
+
+def _rows(events: Iterable[Event | SequencedEvent]) -> Iterator[tuple[Any, ...]]:
+    now = datetime.now(timezone.utc)
+    for event in events:
+        recorded_at = event.recorded_at if isinstance(event, SequencedEvent) else now
+        metadata = Json(event.metadata) if event.metadata else None
+        yield recorded_at, event.id, event.type, sorted(event.tags), event.data, metadata
+
+
+def _drop_indexes(connection: psycopg.Connection[Any], schema: str) -> list[str]:
+    """Drop all indexes but the one on positions, in this transaction; how to make them again."""
+    rows = connection.execute(
+        "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = %s AND tablename = 'event' "
+        "AND indexname <> 'event_position'",
+        [schema],
+    ).fetchall()
+    for index, _ in rows:
+        connection.execute(f'DROP INDEX {quoted(schema)}."{index}"'.encode())
+    return [definition for _, definition in rows]
+
+
+def _number(connection: psycopg.Connection[Any], query: str) -> int:
+    row = connection.execute(query.encode()).fetchone()
+    assert row is not None
+    return int(row[0])

@@ -1,0 +1,548 @@
+-- A Fencepost event store in one schema of a PostgreSQL database.
+--
+-- This file is valid as it is and makes the store in the schema `fencepost`; `install` puts another
+-- schema's name in its place. Every name is qualified, so nothing depends on a session's settings.
+--
+-- The log is the table `event`. Positions are given out under one advisory lock that is held until the
+-- commit has ended: they are gapless, in commit order, and no snapshot holds p without everything below p.
+-- All that is ever written goes through `append_batch`; who may execute it needs no right to insert.
+
+CREATE SCHEMA IF NOT EXISTS fencepost;
+
+
+-- One row: the version of what this file makes, and a sample of the hash under which tags are indexed. Opening
+-- refuses a version that it does not know, and a dump of a machine that hashes in another way.
+CREATE TABLE fencepost.store (
+    version    integer     NOT NULL,
+    hash       bigint      NOT NULL DEFAULT hashtextextended('fencepost', 0),
+    created_at timestamptz NOT NULL DEFAULT now(),
+    single     boolean     NOT NULL DEFAULT true UNIQUE CHECK (single)
+);
+INSERT INTO fencepost.store (version) VALUES (1);
+
+
+-- The log. Columns of a fixed width come first, since they are found without walking over the others.
+--
+-- An event's first four tags are indexed in its own row. A table of postings for them, with a row and its
+-- header for each tag, would take a fifth more space and a third more time to insert.
+--
+-- What is indexed is a hash of the tag, which is short and of one width. The event's own tags have the last word,
+-- so a collision costs a look and decides nothing.
+CREATE TABLE fencepost.event (
+    position    bigint      NOT NULL CONSTRAINT event_position PRIMARY KEY,
+    recorded_at timestamptz NOT NULL,
+    id          uuid,
+    tag1        bigint,
+    tag2        bigint,
+    tag3        bigint,
+    tag4        bigint,
+    type        text        NOT NULL COLLATE "C",
+    tags        text[]      NOT NULL,
+    data        bytea       NOT NULL,
+    metadata    json
+);
+CREATE UNIQUE INDEX event_id ON fencepost.event (id) WHERE id IS NOT NULL;
+CREATE INDEX event_type ON fencepost.event (type, position);
+CREATE INDEX event_tag1 ON fencepost.event (tag1, position) WHERE tag1 IS NOT NULL;
+CREATE INDEX event_tag2 ON fencepost.event (tag2, position) WHERE tag2 IS NOT NULL;
+CREATE INDEX event_tag3 ON fencepost.event (tag3, position) WHERE tag3 IS NOT NULL;
+CREATE INDEX event_tag4 ON fencepost.event (tag4, position) WHERE tag4 IS NOT NULL;
+
+-- A vacuum after inserts marks pages as visible to all, which lets the indexes answer without the table.
+ALTER TABLE fencepost.event SET (autovacuum_vacuum_insert_scale_factor = 0.05);
+
+
+-- The tags of an event beyond its fourth.
+CREATE TABLE fencepost.more_tags (
+    tag      bigint NOT NULL,
+    position bigint NOT NULL,
+    CONSTRAINT more_tags_tag PRIMARY KEY (tag, position)
+);
+
+
+-- Which positions have a tag, wherever that is indexed. A position may come twice, if two tags of an event have the
+-- same hash.
+CREATE VIEW fencepost.tag_posting AS
+    SELECT tag1 AS tag, position FROM fencepost.event WHERE tag1 IS NOT NULL
+    UNION ALL SELECT tag2, position FROM fencepost.event WHERE tag2 IS NOT NULL
+    UNION ALL SELECT tag3, position FROM fencepost.event WHERE tag3 IS NOT NULL
+    UNION ALL SELECT tag4, position FROM fencepost.event WHERE tag4 IS NOT NULL
+    UNION ALL SELECT tag, position FROM fencepost.more_tags;
+
+
+-- How far consumers have come. Their positions may be those of another store, with wider positions.
+CREATE TABLE fencepost.checkpoint (
+    name     text           NOT NULL COLLATE "C" PRIMARY KEY,
+    position numeric(29, 0) NOT NULL
+);
+
+
+-- Where the streams of some tags and of a set of types meet: the first position at or beyond `start` that is
+-- in all of them, NULL when there is none; going down when `backwards`.
+--
+-- `leap` calls it when leaping does not get ahead: two long streams that never meet take a probe for each of
+-- their events. The query is planned for these very tags, and the planner knows how long their streams are:
+-- it merges two long ones, and probes the long one when the other is short.
+CREATE FUNCTION fencepost.meet(tags text[], types text[], start bigint, backwards boolean) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    bounds  text := format('position %s %s', CASE WHEN backwards THEN '<=' ELSE '>=' END, start);
+    streams text[] := ARRAY(
+        SELECT format('(SELECT position FROM fencepost.tag_posting WHERE tag = %s AND %s) AS tag%s',
+                      hashtextextended(t.tag, 0), bounds, t.n)
+        FROM unnest(tags) WITH ORDINALITY AS t (tag, n));
+    met     bigint;
+BEGIN
+    IF cardinality(types) > 0 THEN
+        streams := streams || format(
+            '(SELECT position FROM fencepost.event WHERE type = ANY ($1) AND %s) AS types', bounds);
+    END IF;
+    EXECUTE format(
+        'SELECT position FROM %s ORDER BY position %s LIMIT 1',
+        array_to_string(streams[:1] || ARRAY(SELECT s || ' USING (position)' FROM unnest(streams[2:]) AS s), ' JOIN '),
+        CASE WHEN backwards THEN 'DESC' ELSE 'ASC' END)
+    INTO met USING types;
+    RETURN met;
+END $$;
+
+
+-- The first position at or beyond `at` whose event has the tag, or another one with the same hash.
+--
+-- Each of the five indexes is asked for its first entry between two rows (hash, position): no plan but that index
+-- can serve this. With `tag1 = ...` a planner that thinks the tag frequent walks along the log instead, and
+-- for a tag that is not there it walks to the end.
+CREATE FUNCTION fencepost.seek(tag text, at bigint, backwards boolean) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+DECLARE
+    hash  bigint := hashtextextended(seek.tag, 0);
+    found bigint;
+BEGIN
+    IF backwards THEN
+        SELECT max(p.position) INTO found FROM (
+            (SELECT position FROM fencepost.event WHERE (tag1, position) <= (hash, at) AND (tag1, position) >= (hash, 0) AND tag1 IS NOT NULL
+             ORDER BY tag1 DESC, position DESC LIMIT 1)
+            UNION ALL (SELECT position FROM fencepost.event WHERE (tag2, position) <= (hash, at) AND (tag2, position) >= (hash, 0) AND tag2 IS NOT NULL
+                       ORDER BY tag2 DESC, position DESC LIMIT 1)
+            UNION ALL (SELECT position FROM fencepost.event WHERE (tag3, position) <= (hash, at) AND (tag3, position) >= (hash, 0) AND tag3 IS NOT NULL
+                       ORDER BY tag3 DESC, position DESC LIMIT 1)
+            UNION ALL (SELECT position FROM fencepost.event WHERE (tag4, position) <= (hash, at) AND (tag4, position) >= (hash, 0) AND tag4 IS NOT NULL
+                       ORDER BY tag4 DESC, position DESC LIMIT 1)
+            UNION ALL (SELECT position FROM fencepost.more_tags WHERE (tag, position) <= (hash, at) AND (tag, position) >= (hash, 0)
+                       ORDER BY tag DESC, position DESC LIMIT 1)
+        ) AS p;
+    ELSE
+        SELECT min(p.position) INTO found FROM (
+            (SELECT position FROM fencepost.event WHERE (tag1, position) >= (hash, at) AND (tag1, position) <= (hash, 9223372036854775807) AND tag1 IS NOT NULL
+             ORDER BY tag1, position LIMIT 1)
+            UNION ALL (SELECT position FROM fencepost.event WHERE (tag2, position) >= (hash, at) AND (tag2, position) <= (hash, 9223372036854775807) AND tag2 IS NOT NULL
+                       ORDER BY tag2, position LIMIT 1)
+            UNION ALL (SELECT position FROM fencepost.event WHERE (tag3, position) >= (hash, at) AND (tag3, position) <= (hash, 9223372036854775807) AND tag3 IS NOT NULL
+                       ORDER BY tag3, position LIMIT 1)
+            UNION ALL (SELECT position FROM fencepost.event WHERE (tag4, position) >= (hash, at) AND (tag4, position) <= (hash, 9223372036854775807) AND tag4 IS NOT NULL
+                       ORDER BY tag4, position LIMIT 1)
+            UNION ALL (SELECT position FROM fencepost.more_tags WHERE (tag, position) >= (hash, at) AND (tag, position) <= (hash, 9223372036854775807)
+                       ORDER BY tag, position LIMIT 1)
+        ) AS p;
+    END IF;
+    RETURN found;
+END $$;
+
+
+-- The next positions in `after < position <= upto`, from `at` on, whose events have the tag or one with its hash.
+CREATE FUNCTION fencepost.walk(
+    tag text, at bigint, after bigint, upto bigint, most integer, backwards boolean) RETURNS SETOF bigint
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+DECLARE
+    hash bigint := hashtextextended(walk.tag, 0);
+BEGIN
+    IF backwards THEN
+        RETURN QUERY
+        (SELECT position FROM fencepost.event WHERE (tag1, position) <= (hash, at) AND (tag1, position) > (hash, after) AND tag1 IS NOT NULL
+         ORDER BY tag1 DESC, position DESC LIMIT most)
+        UNION (SELECT position FROM fencepost.event WHERE (tag2, position) <= (hash, at) AND (tag2, position) > (hash, after) AND tag2 IS NOT NULL
+               ORDER BY tag2 DESC, position DESC LIMIT most)
+        UNION (SELECT position FROM fencepost.event WHERE (tag3, position) <= (hash, at) AND (tag3, position) > (hash, after) AND tag3 IS NOT NULL
+               ORDER BY tag3 DESC, position DESC LIMIT most)
+        UNION (SELECT position FROM fencepost.event WHERE (tag4, position) <= (hash, at) AND (tag4, position) > (hash, after) AND tag4 IS NOT NULL
+               ORDER BY tag4 DESC, position DESC LIMIT most)
+        UNION (SELECT position FROM fencepost.more_tags WHERE (tag, position) <= (hash, at) AND (tag, position) > (hash, after)
+               ORDER BY tag DESC, position DESC LIMIT most)
+        ORDER BY position DESC LIMIT most;
+    ELSE
+        RETURN QUERY
+        (SELECT position FROM fencepost.event WHERE (tag1, position) >= (hash, at) AND (tag1, position) <= (hash, upto) AND tag1 IS NOT NULL
+         ORDER BY tag1, position LIMIT most)
+        UNION (SELECT position FROM fencepost.event WHERE (tag2, position) >= (hash, at) AND (tag2, position) <= (hash, upto) AND tag2 IS NOT NULL
+               ORDER BY tag2, position LIMIT most)
+        UNION (SELECT position FROM fencepost.event WHERE (tag3, position) >= (hash, at) AND (tag3, position) <= (hash, upto) AND tag3 IS NOT NULL
+               ORDER BY tag3, position LIMIT most)
+        UNION (SELECT position FROM fencepost.event WHERE (tag4, position) >= (hash, at) AND (tag4, position) <= (hash, upto) AND tag4 IS NOT NULL
+               ORDER BY tag4, position LIMIT most)
+        UNION (SELECT position FROM fencepost.more_tags WHERE (tag, position) >= (hash, at) AND (tag, position) <= (hash, upto)
+               ORDER BY tag, position LIMIT most)
+        ORDER BY position LIMIT most;
+    END IF;
+END $$;
+
+
+-- The same as `meet`, by leapfrog: each stream in turn jumps, by one index probe, to its first position at or
+-- beyond the farthest one known; when all agree they have met. The work is bounded by the shortest stream and
+-- not by the hottest, and an absent tag or type ends it at once.
+--
+-- Types are probed as `seek` does it for tags, and for the same reason.
+CREATE FUNCTION fencepost.leap(tags text[], types text[], start bigint, backwards boolean) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    streams  integer := cardinality(tags) + (cardinality(types) > 0)::integer;
+    agreeing integer := 0;
+    jumps    integer := 0;
+    at       bigint  := start;
+    found    bigint;
+BEGIN
+    LOOP
+        FOR n IN 1 .. streams LOOP
+            IF n <= cardinality(tags) THEN
+                found := fencepost.seek(tags[n], at, backwards);
+            ELSIF backwards THEN
+                SELECT max(e.position) INTO found FROM unnest(types) AS t (type), LATERAL (
+                    SELECT e.position FROM fencepost.event e
+                    WHERE (e.type, e.position) <= (t.type, at) AND (e.type, e.position) >= (t.type, 0)
+                    ORDER BY e.type DESC, e.position DESC LIMIT 1) AS e;
+            ELSE
+                SELECT min(e.position) INTO found FROM unnest(types) AS t (type), LATERAL (
+                    SELECT e.position FROM fencepost.event e
+                    WHERE (e.type, e.position) >= (t.type, at) AND (e.type, e.position) <= (t.type, 9223372036854775807)
+                    ORDER BY e.type, e.position LIMIT 1) AS e;
+            END IF;
+            agreeing := CASE WHEN found = at THEN agreeing + 1 ELSE 1 END;
+            at := found;
+            IF at IS NULL OR agreeing >= streams THEN
+                RETURN at;
+            END IF;
+        END LOOP;
+        jumps := jumps + streams;
+        IF jumps > 32 THEN
+            RETURN fencepost.meet(tags, types, at, backwards);
+        END IF;
+    END LOOP;
+END $$;
+
+
+-- The lowest position above `after` whose event matches one query item, NULL when there is none.
+CREATE FUNCTION fencepost.first_match(types text[], tags text[], after bigint) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    at bigint := after;
+BEGIN
+    IF cardinality(tags) = 0 AND cardinality(types) = 0 THEN
+        RETURN (SELECT e.position FROM fencepost.event e WHERE e.position > after ORDER BY e.position LIMIT 1);
+    END IF;
+    LOOP
+        at := fencepost.leap(tags, types, at + 1, false);
+        -- Types are exact, only a tag can be another one with the same hash.
+        IF at IS NULL OR cardinality(tags) = 0
+            OR (SELECT e.tags @> first_match.tags FROM fencepost.event e WHERE e.position = at) THEN
+            RETURN at;
+        END IF;
+    END LOOP;
+END $$;
+
+
+-- Store the events of accepted appends: one element of `accepted` for each append, a JSON array of events whose
+-- positions count from the element of `firsts`.
+CREATE FUNCTION fencepost.store_events(accepted json[], firsts bigint[], recorded_at timestamptz) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    INSERT INTO fencepost.event (position, recorded_at, id, tag1, tag2, tag3, tag4, type, tags, data, metadata)
+    SELECT append.first + e.n - 1, store_events.recorded_at, e.id,
+           hashtextextended(e.tags[1], 0), hashtextextended(e.tags[2], 0),
+           hashtextextended(e.tags[3], 0), hashtextextended(e.tags[4], 0),
+           e.type, e.tags, decode(e.data, 'base64'), e.metadata::json
+    FROM unnest(accepted, firsts) AS append (events, first),
+         ROWS FROM (json_to_recordset(append.events) AS (id uuid, type text, tags text[], data text, metadata text))
+             WITH ORDINALITY AS e (id, type, tags, data, metadata, n);
+END $$;
+
+
+-- Index the tags beyond the fourth of the events above `after`.
+CREATE FUNCTION fencepost.store_more_tags(after bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    INSERT INTO fencepost.more_tags (tag, position)
+    SELECT DISTINCT hashtextextended(more.tag, 0), e.position
+    FROM fencepost.event e, unnest(e.tags[5:]) AS more (tag)
+    WHERE e.position > after;
+END $$;
+
+
+-- What the ids of an append decide: how many of them are stored, from where to where, the first that is stored
+-- and the last that is not, both by their place in the append.
+CREATE FUNCTION fencepost.stored_ids(
+    ids uuid[], OUT stored integer, OUT first bigint, OUT last bigint,
+    OUT first_stored integer, OUT first_stored_position bigint, OUT last_missing integer)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    SELECT count(e.position), min(e.position), max(e.position),
+           min(i.n) FILTER (WHERE e.position IS NOT NULL), max(i.n) FILTER (WHERE e.position IS NULL)
+    INTO stored, first, last, first_stored, last_missing
+    FROM unnest(ids) WITH ORDINALITY AS i (id, n) LEFT JOIN fencepost.event e ON e.id = i.id;
+    SELECT e.position INTO first_stored_position FROM fencepost.event e WHERE e.id = ids[first_stored];
+END $$;
+
+
+-- Judge the appends of a batch in order and store what is accepted; one row for each, in their order.
+--
+-- An append is a JSON object with
+--   count       how many events it has
+--   events      their array: type, tags, data (base64), id and metadata (if any)
+--   ids         all ids, if the events have them
+--   checks      the query items that must not match: condition (its index, -1 for `unless`), after, types, tags
+--   checkpoint, checkpoint_position
+--   many_tags   whether one of its events has more than four
+--   sees_batch  whether it could match, or share an id or checkpoint with, an append before it in this batch
+--
+-- Everything is judged against the tables. So what was accepted is stored, all in one statement, before an
+-- append that `sees_batch` is judged, and at the end. A client may say `sees_batch` too often, never too rarely.
+--
+-- The outcome is one of
+--   placed      at first .. last
+--   already     stored before, at first .. last
+--   conflict    the event at `first`, given along, matches the condition with the index `detail`
+--   overlap     the id at place `detail` is stored, at `first`; the one at place `last` is not
+--   behind      the checkpoint is at `current`
+CREATE FUNCTION fencepost.append_batch(appends json)
+RETURNS TABLE (
+    outcome text, first bigint, last bigint, detail integer, current numeric, type text, tags text[], data bytea,
+    recorded_at timestamptz, id uuid, metadata text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+-- The plans must be good for every tag and at every size, so they are made once and without statistics.
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    append    record;
+    ids       record;
+    before    bigint;
+    head      bigint;
+    condition integer;
+    match     bigint;
+    accepted  json[]      := '{}';
+    firsts    bigint[]    := '{}';
+    many_tags boolean     := false;
+    moment    timestamptz;
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RAISE read_only_sql_transaction USING MESSAGE = 'the server is a read-only standby';
+    END IF;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        -- A snapshot taken before the lock would hide what was committed while waiting for it.
+        RAISE invalid_transaction_state USING MESSAGE = 'append_batch needs the isolation level read committed';
+    END IF;
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);  -- an append is durable when it returns
+    END IF;
+    PERFORM pg_advisory_xact_lock(1179537987, 'fencepost.event'::regclass::oid::integer);
+
+    -- Each statement from here on has a snapshot of its own, taken under the lock.
+    SELECT e.position INTO head FROM fencepost.event e ORDER BY e.position DESC LIMIT 1;
+    head := coalesce(head, 0);
+    before := head;
+    moment := clock_timestamp();
+    FOR append IN
+        SELECT * FROM json_to_recordset(appends) AS a (
+            count integer, events json, ids uuid[], checks json,
+            checkpoint text, checkpoint_position numeric, many_tags boolean, sees_batch boolean)
+    LOOP
+        outcome := NULL; first := NULL; last := NULL; detail := NULL; current := NULL;
+        type := NULL; tags := NULL; data := NULL; recorded_at := NULL; id := NULL; metadata := NULL;
+
+        IF append.sees_batch AND cardinality(firsts) > 0 THEN
+            PERFORM fencepost.store_events(accepted, firsts, moment);
+            IF many_tags THEN
+                PERFORM fencepost.store_more_tags(firsts[1] - 1);
+                many_tags := false;
+            END IF;
+            accepted := '{}';
+            firsts := '{}';
+        END IF;
+
+        IF append.ids IS NOT NULL THEN
+            ids := fencepost.stored_ids(append.ids);
+            IF ids.stored = cardinality(append.ids) THEN
+                outcome := 'already'; first := ids.first; last := ids.last;
+            ELSIF ids.stored > 0 THEN
+                outcome := 'overlap';
+                first := ids.first_stored_position; last := ids.last_missing; detail := ids.first_stored;
+            END IF;
+        END IF;
+
+        IF outcome IS NULL AND append.checks IS NOT NULL THEN
+            -- Most decisions are about a tag that no event has had since; what is left is looked at closely.
+            -- OFFSET keeps the planner from calling first_match once more for each use of its result.
+            SELECT c.condition, c.match INTO condition, match
+            FROM (SELECT c.condition, fencepost.first_match(c.types, c.tags, c.after) AS match
+                  FROM json_to_recordset(append.checks) AS c (
+                      condition integer, after bigint, types text[], tags text[])
+                  WHERE cardinality(c.tags) = 0 OR EXISTS (
+                      SELECT FROM fencepost.tag_posting p
+                      WHERE (p.tag, p.position) > (hashtextextended(c.tags[1], 0), c.after)
+                        AND (p.tag, p.position) <= (hashtextextended(c.tags[1], 0), 9223372036854775807))
+                  OFFSET 0) AS c
+            WHERE c.match IS NOT NULL ORDER BY c.condition, c.match LIMIT 1;
+            IF condition = -1 THEN
+                outcome := 'already'; first := match; last := match;
+            ELSIF condition >= 0 THEN
+                outcome := 'conflict'; first := match; detail := condition;
+                SELECT e.type, e.tags, e.data, e.recorded_at, e.id, e.metadata::text
+                INTO type, tags, data, recorded_at, id, metadata
+                FROM fencepost.event e WHERE e.position = match;
+            END IF;
+        END IF;
+
+        IF outcome IS NULL AND append.checkpoint IS NOT NULL THEN
+            SELECT c.position INTO current FROM fencepost.checkpoint c WHERE c.name = append.checkpoint;
+            IF append.checkpoint_position <= coalesce(current, 0) THEN
+                outcome := 'behind';
+                current := coalesce(current, 0);
+            ELSE
+                INSERT INTO fencepost.checkpoint AS c (name, position)
+                VALUES (append.checkpoint, append.checkpoint_position)
+                ON CONFLICT (name) DO UPDATE SET position = excluded.position;
+            END IF;
+        END IF;
+
+        IF outcome IS NULL THEN
+            outcome := 'placed';
+            first := head + least(append.count, 1);
+            head := head + append.count;
+            last := head;
+            IF append.count > 0 THEN
+                accepted := accepted || append.events;
+                firsts := firsts || first;
+                many_tags := many_tags OR coalesce(append.many_tags, false);
+            END IF;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+
+    IF cardinality(firsts) > 0 THEN
+        PERFORM fencepost.store_events(accepted, firsts, moment);
+        IF many_tags THEN
+            PERFORM fencepost.store_more_tags(firsts[1] - 1);
+        END IF;
+    END IF;
+    IF head > before THEN
+        PERFORM pg_notify('fencepost_' || 'fencepost.event'::regclass::oid, head::text);
+    END IF;
+END $$;
+
+
+-- The positions with after < position <= upto that match one query item, in order, `most` of them and perhaps a
+-- few more.
+--
+-- It leaps to the next place where the streams meet, and from there on walks along the tag that comes again the
+-- latest, looking at its events, for as long as enough of them match. So what is dense is read as fast as one
+-- tag, and what is sparse does not pay for the events in between.
+CREATE FUNCTION fencepost.matches(
+    types text[], tags text[], after bigint, upto bigint, most integer, backwards boolean)
+RETURNS SETOF bigint
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    at       bigint  := CASE WHEN backwards THEN upto ELSE after + 1 END;
+    step     bigint  := CASE WHEN backwards THEN -1 ELSE 1 END;
+    any_type boolean := cardinality(types) = 0;
+    rarest   text;
+    block    integer;
+    walked   integer;
+    hits     bigint[];
+    found    integer := 0;
+BEGIN
+    IF cardinality(tags) = 0 AND backwards THEN
+        RETURN QUERY SELECT e.position FROM unnest(matches.types) AS t (type), LATERAL (
+            SELECT e.position FROM fencepost.event e
+            WHERE (e.type, e.position) <= (t.type, upto) AND (e.type, e.position) > (t.type, after)
+            ORDER BY e.type DESC, e.position DESC LIMIT most) AS e;
+        RETURN;
+    ELSIF cardinality(tags) = 0 THEN
+        RETURN QUERY SELECT e.position FROM unnest(matches.types) AS t (type), LATERAL (
+            SELECT e.position FROM fencepost.event e
+            WHERE (e.type, e.position) <= (t.type, upto) AND (e.type, e.position) > (t.type, after)
+            ORDER BY e.type, e.position LIMIT most) AS e;
+        RETURN;
+    END IF;
+    LOOP
+        at := fencepost.leap(tags, types, at, backwards);
+        SELECT t.tag INTO rarest FROM unnest(tags) AS t (tag)
+        ORDER BY step * fencepost.seek(t.tag, at + step, backwards) DESC NULLS FIRST LIMIT 1;
+        block := 8;
+        LOOP
+            IF at IS NULL OR at <= after OR at > upto THEN
+                RETURN;
+            END IF;
+            SELECT array_agg(e.position) FILTER (
+                       WHERE e.tags @> matches.tags AND (any_type OR e.type = ANY (matches.types))),
+                   count(*), CASE WHEN backwards THEN min(e.position) ELSE max(e.position) END + step
+            INTO hits, walked, at
+            FROM fencepost.walk(rarest, at, after, upto, block, backwards) AS w (position)
+            JOIN fencepost.event e ON e.position = w.position;
+            RETURN QUERY SELECT h.position FROM unnest(hits) AS h (position);
+            found := found + coalesce(cardinality(hits), 0);
+            IF found >= most OR walked < block THEN
+                RETURN;
+            END IF;
+            EXIT WHEN coalesce(cardinality(hits), 0) * 4 < walked;
+            block := least(block * 4, most);
+        END LOOP;
+    END LOOP;
+END $$;
+
+
+-- A page of a reading: the events with after < position <= upto that match one of the items, `most` of them, in
+-- order. Items are as in `checks` of `append_batch`; NULL stands for all events.
+CREATE FUNCTION fencepost.page(items json, after bigint, upto bigint, most integer, backwards boolean)
+RETURNS SETOF fencepost.event
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+BEGIN
+    -- `upto` was the head once. A server that is behind it is another one, a replica that lags, and its
+    -- answer would have holes that the reader could not see.
+    IF upto > coalesce((SELECT e.position FROM fencepost.event e ORDER BY e.position DESC LIMIT 1), 0) THEN
+        RAISE EXCEPTION USING ERRCODE = 'FP001', MESSAGE = format('the server has no position %s yet', upto);
+    END IF;
+    IF items IS NULL AND backwards THEN
+        RETURN QUERY SELECT e.* FROM fencepost.event e
+        WHERE e.position > after AND e.position <= upto ORDER BY e.position DESC LIMIT most;
+    ELSIF items IS NULL THEN
+        RETURN QUERY SELECT e.* FROM fencepost.event e
+        WHERE e.position > after AND e.position <= upto ORDER BY e.position LIMIT most;
+    ELSIF backwards THEN
+        RETURN QUERY SELECT e.* FROM (
+            SELECT DISTINCT m.position
+            FROM json_to_recordset(items) AS i (types text[], tags text[]),
+                 fencepost.matches(i.types, i.tags, after, upto, most, backwards) AS m (position)
+            ORDER BY m.position DESC LIMIT most) AS m
+        JOIN fencepost.event e ON e.position = m.position ORDER BY m.position DESC;
+    ELSE
+        RETURN QUERY SELECT e.* FROM (
+            SELECT DISTINCT m.position
+            FROM json_to_recordset(items) AS i (types text[], tags text[]),
+                 fencepost.matches(i.types, i.tags, after, upto, most, backwards) AS m (position)
+            ORDER BY m.position LIMIT most) AS m
+        JOIN fencepost.event e ON e.position = m.position ORDER BY m.position;
+    END IF;
+END $$;
+
+
+-- Nobody may use what is here unless it is granted. The functions inside run with the rights of `append_batch`,
+-- or, in reading, with those of the reader.
+REVOKE ALL ON FUNCTION fencepost.append_batch(json) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.store_events(json[], bigint[], timestamptz) FROM PUBLIC;

@@ -1,0 +1,170 @@
+"""What travels: a batch as one JSON document to the server, verdicts and events back.
+
+JSON, since a batch is ragged (appends have events have tags; conditions have items have tags) and both
+ends read and write it in C. Binary data goes as base64.
+
+An append that could be affected by an earlier one of its batch is marked with `sees_batch`, so that the
+server stores those before it first. The mark comes from the linear cover of the conflict kernel, which
+meets whenever an event matches (theorem `linear_cover`), and most batches need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+import msgspec
+from psycopg import Cursor
+
+from ...buckets import read_keys, write_keys
+from ...commit import Append, Behind, Conflicting, Overlapping, Verdict
+from ...model import Event, Placed, Query, QueryItem, SequencedEvent, encode_metadata
+
+LAST_POSITION: Final = 2**63 - 2  # of a bigint, with room for one more; no event is ever above
+UNLESS: Final = -1  # stands for the index of a condition
+TAGS_IN_ROW: Final = 4  # so many tags are indexed in the row of their event, as postgres.sql has it
+
+Row: TypeAlias = tuple[Any, ...]
+_encode = msgspec.json.encode
+
+
+class EventDocument(msgspec.Struct, omit_defaults=True):
+    type: str
+    tags: list[str]
+    data: bytes
+    id: UUID | None = None
+    metadata: str | None = None
+
+
+class ItemDocument(msgspec.Struct):
+    types: list[str]
+    tags: list[str]
+    condition: int = 0
+    after: int = 0
+
+
+class AppendDocument(msgspec.Struct, omit_defaults=True):
+    count: int
+    events: list[EventDocument]
+    ids: list[UUID] | None = None
+    checks: list[ItemDocument] | None = None
+    checkpoint: str | None = None
+    checkpoint_position: str | None = None
+    many_tags: bool = False
+    sees_batch: bool = False
+
+
+def encode_batch(appends: Sequence[Append]) -> str:
+    marks = sees_batch(appends) if len(appends) > 1 else [False]
+    return _encode(
+        [_append_document(append, append.events, mark) for append, mark in zip(appends, marks, strict=True)]
+    ).decode()
+
+
+def encode_part(append: Append, begin: int, end: int) -> str:
+    """Some events of one large append. The first part is judged for all of it, the others follow blindly."""
+    judged = append if begin == 0 else Append(())
+    return _encode([_append_document(judged, append.events[begin:end], False)]).decode()
+
+
+def encode_items(query: Query) -> str | None:
+    """What to read; nothing stands for everything."""
+    return None if query.matches_all else _encode([_item_document(item) for item in query.items]).decode()
+
+
+def sees_batch(appends: Sequence[Append]) -> list[bool]:
+    """Which appends may be affected by one before them that is not stored by then."""
+    marks = []
+    written: set[tuple[str, object]] = set()
+    for append in appends:
+        mark = not written.isdisjoint(_keys_read(append))
+        if mark:
+            written.clear()
+        marks.append(mark)
+        written.update(_keys_written(append))
+    return marks
+
+
+def verdict(append: Append, row: Row) -> Verdict:
+    """What `append_batch` says about the append."""
+    outcome, first, last, detail, current, *event = row
+    if outcome == "placed" or outcome == "already":
+        return Placed(first, last, already=outcome == "already")
+    if outcome == "conflict":
+        return Conflicting(append.conditions[detail], first, as_event((first, *event)))
+    if outcome == "overlap":
+        stored, missing = append.events[detail - 1].id, append.events[last - 1].id
+        assert stored is not None
+        assert missing is not None
+        return Overlapping(stored, first, missing)
+    assert outcome == "behind", outcome
+    assert append.checkpoint is not None
+    return Behind(*append.checkpoint, int(current))
+
+
+def as_event(row: Sequence[Any]) -> SequencedEvent:
+    """From the columns position, type, tags, data, recorded_at, id, metadata."""
+    position, type_, tags, data, recorded_at, id_, metadata = row
+    return SequencedEvent(position, type_, frozenset(tags), data, recorded_at, id_, metadata)
+
+
+def event_rows(cursor: Cursor[Any]) -> Callable[[Sequence[Any]], SequencedEvent]:
+    """The row factory of a reading."""
+    return as_event
+
+
+def _append_document(append: Append, events: Sequence[Event], mark: bool) -> AppendDocument:
+    document = AppendDocument(len(events), [_event_document(event) for event in events], sees_batch=mark)
+    document.many_tags = any(len(event.tags) > TAGS_IN_ROW for event in events)
+    if append.events and append.events[0].id is not None:
+        document.ids = [event.id for event in append.events if event.id is not None]
+    if append.unless is not None or append.conditions:
+        document.checks = list(_checks(append))
+    if append.checkpoint is not None:
+        name, position = append.checkpoint
+        document.checkpoint, document.checkpoint_position = name, str(position)
+    return document
+
+
+def _event_document(event: Event) -> EventDocument:
+    return EventDocument(event.type, sorted(event.tags), event.data, event.id, encode_metadata(event.metadata))
+
+
+def _checks(append: Append) -> Iterator[ItemDocument]:
+    if append.unless is not None:
+        for item in append.unless.items:
+            yield _item_document(item, UNLESS)
+    for index, condition in enumerate(append.conditions):
+        after = min(condition.after, LAST_POSITION)
+        for item in condition.fail_if_events_match.items:
+            yield _item_document(item, index, after)
+
+
+def _item_document(item: QueryItem, condition: int = 0, after: int = 0) -> ItemDocument:
+    return ItemDocument(sorted(item.types), sorted(item.tags), condition, after)
+
+
+def _keys_read(append: Append) -> Iterator[tuple[str, object]]:
+    queries = [condition.fail_if_events_match for condition in append.conditions]
+    if append.unless is not None:
+        queries.append(append.unless)
+    for query in queries:
+        for item in query.items:
+            yield from read_keys(item)
+    yield from _own_keys(append)
+
+
+def _keys_written(append: Append) -> Iterator[tuple[str, object]]:
+    for event in append.events:
+        yield from write_keys(event)
+    yield from _own_keys(append)
+
+
+def _own_keys(append: Append) -> Iterable[tuple[str, object]]:
+    """What two appends of a batch may share besides matching: ids, and a checkpoint."""
+    for event in append.events:
+        if event.id is not None:
+            yield "id", event.id
+    if append.checkpoint is not None:
+        yield "checkpoint", append.checkpoint[0]

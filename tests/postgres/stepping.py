@@ -1,0 +1,58 @@
+"""Two transactions, one step at a time.
+
+`Hand` is a client whose transaction stays open until the test says so. `waiting` looks into the server's
+lock table, so a test goes on when somebody waits for the lock, not when some time has passed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+
+from fencepost.commit import Append, Verdict
+from fencepost.engines.postgres.connections import Connection, IdLoader, MomentLoader
+from fencepost.engines.postgres.wire import encode_batch, verdict
+from fencepost.testing.faults import PATIENCE_S
+
+
+class Hand:
+    """A writer that has judged and written, and neither commits nor rolls back by itself."""
+
+    def __init__(self, database_url: str, schema: str) -> None:
+        self.connection: Connection = psycopg.connect(database_url)
+        self.connection.adapters.register_loader("timestamptz", MomentLoader)
+        self.connection.adapters.register_loader("uuid", IdLoader)
+        self.schema = schema
+
+    def append(self, *appends: Append) -> Sequence[Verdict]:
+        statement = f'SELECT * FROM "{self.schema}".append_batch(%s)'.encode()
+        rows = self.connection.execute(statement, [encode_batch(appends)], binary=True).fetchall()
+        return [verdict(append, row) for append, row in zip(appends, rows, strict=True)]
+
+    def take_id(self) -> None:
+        """Get a transaction id, which others that come later will be above."""
+        self.connection.execute("SELECT pg_current_xact_id()")
+
+
+@contextmanager
+def hand(database_url: str, schema: str) -> Iterator[Hand]:
+    writer = Hand(database_url, schema)
+    with writer.connection:
+        yield writer
+
+
+def wait_for_waiting(connection: psycopg.Connection[Any], count: int) -> list[int]:
+    """The backends that wait for the lock of a store, as soon as there are so many."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        rows = connection.execute(
+            "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 1179537987 AND NOT granted"
+        ).fetchall()
+        if len(rows) >= count:
+            return [row[0] for row in rows]
+        assert time.monotonic() < deadline, f"{count} were to wait for the lock, {len(rows)} do"
+        time.sleep(0.002)

@@ -1,0 +1,71 @@
+"""The contract, kept by the PostgreSQL engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from tests.postgres.conftest import with_option
+
+import fencepost
+from fencepost.engines.postgres.connections import Connection, Connections
+from fencepost.testing import Awaitable, DurableEventStoreContract
+from fencepost.testing.faults import once
+from fencepost.testing.stores import Store, engine_of
+
+
+class TestPostgres(DurableEventStoreContract):
+    @pytest.fixture(autouse=True)
+    def place(self, database_url: str, new_schema: Callable[[], str]) -> None:
+        self.database_url = database_url
+        self.new_schema = new_schema
+
+    def open_store(self) -> Store:
+        self.url = with_option(self.database_url, "schema", self.new_schema())
+        return fencepost.open(self.url, create=True)
+
+    def open_again(self) -> Store:
+        return fencepost.open(self.url)
+
+    @contextmanager
+    def older_transaction(self) -> Iterator[None]:
+        with psycopg.connect(self.database_url) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS elsewhere (number integer)")
+            connection.commit()
+            connection.execute("INSERT INTO elsewhere VALUES (1)")
+            yield
+
+    @contextmanager
+    def overtaken(self, store: Store, rival: Callable[[], None]) -> Iterator[Store]:
+        """Between check and commit: the function has judged and written, and the transaction is open."""
+        engine = fencepost.opening.open_engine(self.url)
+        engine._connections = Interposed(engine._connections, once(rival))  # type: ignore[attr-defined]
+        yield self.store_over(engine)
+        engine.close()
+
+
+class Interposed:
+    """Connections whose next loan is one transaction, in which something happens before it commits."""
+
+    def __init__(self, connections: Connections, action: Callable[[], None]) -> None:
+        self.close = connections.close
+        self._connections = connections
+        self._action = action
+
+    @contextmanager
+    def lend(self) -> Iterator[Connection]:
+        with self._connections.lend() as connection, connection.transaction():
+            yield connection
+            self._action()
+
+
+class TestPostgresAwaitable(Awaitable, TestPostgres):
+    """The same through `fencepost.aio`."""
+
+    @contextmanager
+    def overtaken(self, store: Store, rival: Callable[[], None]) -> Iterator[Store]:
+        assert engine_of(store) is not None
+        with super().overtaken(store, rival) as late:
+            yield late

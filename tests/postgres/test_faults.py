@@ -1,0 +1,316 @@
+"""Faults: each has a name, none loses or doubles what was acknowledged, and the store recovers by itself."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from tests.postgres.conftest import with_option
+from tests.postgres.proxy import Proxy
+from tests.postgres.stepping import hand, wait_for_waiting
+
+import fencepost
+from fencepost import AppendCondition, AppendRefused, Event, EventStore, Placed, Query, StoreError, StoreUnavailable
+from fencepost.commit import Append
+from fencepost.testing import check
+from fencepost.testing.contract.base import Running, events, no_new, positions, tagged, take, types
+from fencepost.testing.faults import PATIENCE_S
+from fencepost.testing.postgres import PostgresServer
+from fencepost.testing.recorder import Recorder
+
+CLIENTS = 6
+CRASHES = 3
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """A server to be crashed, with everything synced to the disk."""
+    with PostgresServer(tcp=True, wal_level="replica", max_wal_senders=4) as server:
+        yield server
+
+
+@pytest.fixture
+def fragile(server: PostgresServer, schema: str) -> str:
+    """The address of a new store on that server."""
+    url = with_option(server.url(), "schema", schema)
+    fencepost.open(url, create=True).close()
+    return url
+
+
+def with_id(type: str, *tags: str) -> Event:
+    return Event(type, tags=tags, id=uuid4())
+
+
+def terminate(connection: psycopg.Connection[Any], pid: int) -> None:
+    connection.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+
+
+def test_a_connection_killed_in_mid_commit_is_settled_by_the_ids(
+    store: EventStore, database_url: str, schema: str, connection: psycopg.Connection[Any]
+) -> None:
+    event = with_id("Reserved", "seat:1")
+    with hand(database_url, schema) as other:
+        other.append(Append((Event("Before"),)))
+        append = Running(partial(store.append, [event], no_new(tagged("seat:1"))))
+        terminate(connection, wait_for_waiting(connection, 1)[0])
+        wait_for_waiting(connection, 1)
+        other.connection.commit()
+    assert append.result() == Placed(2, 2)
+    assert types(store.read()) == ["Before", "Reserved"]
+
+
+def test_a_connection_killed_in_mid_commit_is_reported_where_there_are_no_ids(
+    store: EventStore, database_url: str, schema: str, connection: psycopg.Connection[Any]
+) -> None:
+    with hand(database_url, schema) as other:
+        other.append(Append((Event("Before"),)))
+        append = Running(partial(store.append, events("Reserved", "seat:1")))
+        terminate(connection, wait_for_waiting(connection, 1)[0])
+        with pytest.raises(StoreUnavailable, match="without event ids nobody can say which"):
+            append.result()
+        other.connection.commit()
+    assert types(store.read()) == ["Before"]
+    assert store.append(events("After")) == Placed(2, 2)
+
+
+@pytest.fixture
+def proxy(server: PostgresServer) -> Iterator[Proxy]:
+    proxy = Proxy(server.port)
+    yield proxy
+    proxy.close()
+
+
+def through(proxy: Proxy, server: PostgresServer, url: str) -> str:
+    return url.replace(f":{server.port}/", f":{proxy.port}/")
+
+
+def test_16_a_lost_acknowledgement_is_settled_by_the_ids(proxy: Proxy, server: PostgresServer, fragile: str) -> None:
+    """The commit is done, its answer is lost twice; the third try finds it, and is no conflict with itself."""
+    batch = [with_id("Reserved", "seat:1"), with_id("Paid", "seat:1")]
+    with fencepost.open(through(proxy, server, fragile)) as store:
+        store.append(events("Before"))
+        proxy.lose_answers(2)
+        assert store.append(batch, no_new(tagged("seat:1"))) == Placed(2, 3)
+        assert positions(store.read(tagged("seat:1"))) == [2, 3]
+        assert store.append(batch, no_new(tagged("seat:1"))) == Placed(2, 3, already=True)
+
+
+def test_16_a_lost_acknowledgement_of_a_large_append_is_settled_by_the_ids(
+    proxy: Proxy, server: PostgresServer, fragile: str
+) -> None:
+    batch = [with_id("Loaded") for _ in range(9_000)]
+    with fencepost.open(through(proxy, server, fragile)) as store:
+        store.append(events("Before"))
+        proxy.lose_answers(1)
+        assert store.append(batch) == Placed(2, 9_001)
+        assert len(list(store.read())) == 9_001
+
+
+def test_16_without_ids_a_lost_acknowledgement_says_so_and_nothing_is_stored_twice(
+    proxy: Proxy, server: PostgresServer, fragile: str
+) -> None:
+    with fencepost.open(through(proxy, server, fragile)) as store:
+        store.append(events("Before"))
+        proxy.lose_answers(1)
+        with pytest.raises(StoreUnavailable, match="read before appending again"):
+            store.append(events("Once"))
+        assert types(store.read()) == ["Before", "Once"]
+
+
+def test_a_reading_goes_on_over_lost_connections_without_gap_or_repeat(
+    proxy: Proxy, server: PostgresServer, fragile: str
+) -> None:
+    with fencepost.open(through(proxy, server, fragile)) as store:
+        store.append(events("A", count=3_000))
+        reading = store.read()
+        found = take(reading, 100)
+        proxy.lose_answers(3)
+        found += reading
+        assert positions(found) == list(range(1, 3_001))
+
+
+def test_a_subscription_goes_on_when_all_its_connections_are_killed(
+    store: EventStore, url: str, connection: psycopg.Connection[Any]
+) -> None:
+    subscription = store.subscribe(timeout=PATIENCE_S)
+    with fencepost.open(url) as other:
+        other.append(events("A"))
+        found = take(subscription, 1)
+        for number in range(3):
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name = 'fencepost' AND pid <> pg_backend_pid()"
+            )
+            for _ in range(5):
+                other.append([with_id(f"Type{number}")])
+            found += take(subscription, 5)
+    assert positions(found) == list(range(1, 17))
+    subscription.stop()
+
+
+def test_a_statement_timeout_is_unavailability_and_nothing_is_stored(database_url: str, url: str, schema: str) -> None:
+    impatient = with_option(url, "options", "-cstatement_timeout%3D200")
+    with hand(database_url, schema) as other, fencepost.open(impatient) as store:
+        other.append(Append((Event("Before"),)))
+        with pytest.raises(StoreUnavailable, match="statement_timeout"):
+            store.append(events("Late"))
+        other.connection.commit()
+        assert types(store.read()) == ["Before"]
+        assert store.append(events("After")) == Placed(2, 2)
+
+
+def test_a_lock_timeout_is_unavailability(database_url: str, url: str, schema: str) -> None:
+    impatient = with_option(url, "options", "-clock_timeout%3D200")
+    with hand(database_url, schema) as other, fencepost.open(impatient) as store:
+        other.append(Append((Event("Before"),)))
+        with pytest.raises(StoreUnavailable, match="lock"):
+            store.append(events("Late"))
+
+
+def test_17_a_storage_error_in_the_check_is_no_refusal(
+    url: str, store: EventStore, connection: Any, schema: str
+) -> None:
+    connection.execute(f'ALTER VIEW "{schema}".tag_posting RENAME TO away')
+    with pytest.raises(StoreError) as failed:
+        store.append(events("A", "t"), no_new(tagged("t")))
+    assert not isinstance(failed.value, AppendRefused)
+    connection.execute(f'ALTER VIEW "{schema}".away RENAME TO tag_posting')
+    assert store.append(events("A", "t"), no_new(tagged("t"))) == Placed(1, 1)
+
+
+def test_a_full_pool_is_unavailability(database_url: str, url: str, schema: str) -> None:
+    with (
+        hand(database_url, schema) as other,
+        fencepost.open(url, connections=1, patience_s=0.2) as store,
+    ):
+        other.append(Append((Event("Before"),)))
+        append = Running(partial(store.append, events("Late")))
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            wait_for_waiting(connection, 1)
+        with pytest.raises(StoreUnavailable, match="all 1 connections"):
+            store.head()
+        other.connection.commit()
+        assert append.result() == Placed(2, 2)
+        assert store.head() == 2
+
+
+def test_a_server_that_is_not_there_is_unavailable_at_once_when_opened() -> None:
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        fencepost.open("postgresql://127.0.0.1:1/nowhere")
+
+
+def test_a_server_that_went_away_is_unavailable_and_used_again_when_it_is_back(
+    server: PostgresServer, fragile: str
+) -> None:
+    with fencepost.open(fragile, patience_s=0.3) as store:
+        store.append(events("Before"))
+        server.stop()
+        for verb in (store.head, store.read, partial(store.append, events("Lost")), partial(store.checkpoint, "c")):
+            with pytest.raises(StoreUnavailable):
+                verb()
+        server.start()
+        assert store.append(events("After")) == Placed(2, 2)
+        assert types(store.read()) == ["Before", "After"]
+
+
+def test_28_nothing_acknowledged_is_lost_when_the_server_is_killed_under_load(schema: str) -> None:
+    """Clients decide, append and read on while the server is killed with -9 and started again, several times."""
+    with PostgresServer() as server:
+        url = with_option(server.url(), "schema", schema)
+        with fencepost.open(url, create=True, patience_s=PATIENCE_S) as store:
+            recorders = [Recorder(store, f"client{number}") for number in range(CLIENTS)]
+            done = threading.Event()
+            running = [Running(partial(keep_deciding, recorder, done)) for recorder in recorders]
+            for crash in range(CRASHES):
+                wait_for_head(store, 100 * (crash + 1))
+                server.kill()
+                server.start()
+            wait_for_head(store, 100 * (CRASHES + 1))
+            done.set()
+            acknowledged = sum(client.result() for client in running)
+            log = list(store.read())
+            assert check([recorder.history for recorder in recorders], log) == []
+            assert len(log) >= acknowledged > 100 * CRASHES
+
+
+def keep_deciding(store: Recorder, done: threading.Event) -> int:
+    """Count up counters, with ids and without; how many appends were acknowledged."""
+    chance = random.Random(store.client)
+    acknowledged = 0
+    while not done.is_set():
+        counter = tagged(f"counter:{chance.randrange(4)}")
+        with suppress(AppendRefused, StoreUnavailable):
+            reading = store.read(counter)
+            number = len(list(reading))
+            event = Event(
+                "Counted", data=b"%d" % number, tags=counter.items[0].tags, id=uuid4() if number % 2 else None
+            )
+            store.append([event], AppendCondition(counter, after=reading.head))
+            acknowledged += 1
+    return acknowledged
+
+
+def wait_for_head(store: EventStore, head: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while store.head() < head:
+        assert time.monotonic() < deadline, "nobody appends"
+        time.sleep(0.005)
+
+
+def test_a_subscriber_survives_restarts_of_the_server_without_gap_or_repeat(schema: str) -> None:
+    with PostgresServer() as server:
+        url = with_option(server.url(), "schema", schema)
+        with fencepost.open(url, create=True, patience_s=PATIENCE_S) as store:
+            subscription = store.subscribe(Query.all(), timeout=PATIENCE_S)
+            found = []
+            for _ in range(3):
+                for _ in range(10):
+                    store.append([with_id("A")])
+                found += take(subscription, 5)
+                server.stop()
+                server.start()
+            found += take(subscription, 15)
+            assert positions(found) == list(range(1, 31))
+            subscription.stop()
+
+
+def test_a_read_only_standby_reads_and_follows_and_refuses_appends(server: PostgresServer, schema: str) -> None:
+    url = with_option(server.url(), "schema", schema)
+    with fencepost.open(url, create=True) as primary, Standby(server) as standby:
+        primary.append(events("Before"))
+        standby_url = with_option(standby.url(), "schema", schema)
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                replica = fencepost.open(standby_url)
+                break
+            except StoreError:
+                assert time.monotonic() < deadline, "the standby does not follow"
+                time.sleep(0.05)
+        with replica:
+            subscription = replica.subscribe(timeout=PATIENCE_S)
+            assert types(take(subscription, 1)) == ["Before"]
+            with pytest.raises(StoreUnavailable, match="read-only standby"):
+                replica.append(events("Refused"))
+            primary.append(events("After"))
+            assert types(take(subscription, 1)) == ["After"]
+            assert types(replica.read()) == ["Before", "After"]
+            subscription.stop()
+
+
+class Standby(PostgresServer):
+    """A streaming replica of a server."""
+
+    def __init__(self, primary: PostgresServer) -> None:
+        super().__init__(hot_standby="on")
+        source = f"host={primary.folder} port={primary.port} user=postgres"
+        self.run("pg_basebackup", f"--pgdata={self.folder}/data", f"--dbname={source}", "--write-recovery-conf",
+                 "--checkpoint=fast", "--no-sync")  # fmt: skip
