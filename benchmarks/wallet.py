@@ -1,0 +1,402 @@
+"""`make bench-wallet`: the wallet service under load, beside the published figures of another one.
+
+One client process on loopback, as many connections as stated, HTTP/1.1 written by hand so that
+the client takes little of the two cores that it shares with the service. The load is open: requests
+are due at a fixed rate whether or not earlier ones were answered, and the time of each counts from
+when it was due, so a service that falls behind cannot hide it. The rate is what the service was seen
+to sustain just before, less a margin; it is bounded by the number of connections.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from time import monotonic, perf_counter, sleep
+from urllib.request import urlopen
+
+from rich.console import Console
+from rich.table import Table
+
+import fencepost
+from fencepost.testing.postgres import PostgresServer
+
+from .machine import facts
+
+CONNECTIONS = 32
+WALLETS = 1_000
+MARGIN = 0.8  # of the rate that was sustained with every connection busy
+REPORT = Path(__file__).parents[1] / "docs/benchmarks/wallet.md"
+
+console = Console(width=150)
+
+
+@dataclass(frozen=True)
+class Published:
+    """What the Java service on PostgreSQL of the same design is said to reach, and how far above we want to be."""
+
+    rate: float
+    p95_ms: float
+    wanted: float
+
+
+PUBLISHED = {
+    "creation": Published(44, 500, 20),
+    "deposits": Published(350, 200, 3),
+    "withdrawals": Published(350, 200, 3),
+    "transfers": Published(300, 250, 3),
+    "history": Published(1_000, 60, 3),
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    work: str
+    sustained: float
+    rate: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    cpu_us: float
+    failed: int
+
+
+class Connection(asyncio.Protocol):
+    """Sends one request at a time and tells the status when the answer is complete."""
+
+    def __init__(self, idle: Callable[[Connection], None]) -> None:
+        self._idle = idle
+        self._data = b""
+        self._answered: Callable[[int], None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._idle(self)
+
+    def send(self, request: bytes, answered: Callable[[int], None]) -> None:
+        self._answered = answered
+        self._transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        head = self._data.find(b"\r\n\r\n")
+        if head < 0:
+            return
+        lower = self._data[:head].lower()
+        at = lower.find(b"content-length:")
+        assert at >= 0, self._data
+        length = int(lower[at + 15 : (lower + b"\r").find(b"\r", at)])
+        if len(self._data) < head + 4 + length:
+            return
+        status, self._data = int(self._data[9:12]), b""
+        answered, self._answered = self._answered, None
+        assert answered is not None
+        answered(status)
+        self._idle(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        assert self._answered is None, f"the service closed a connection in mid request: {error}"
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+class Load:
+    """Sends requests over a bounded number of connections: as fast as they are answered, or when they are due."""
+
+    def __init__(self, port: int, requests: Iterator[bytes]) -> None:
+        self._port = port
+        self._requests = requests
+        self._connections: list[Connection] = []
+        self._free: deque[Connection] = deque()
+        self._due: deque[float] = deque()
+        self._saturating = False
+        self._idle = asyncio.Event()
+        self.times_s: list[float] = []
+        self.statuses: Counter[int] = Counter()
+
+    async def __aenter__(self) -> Load:
+        loop = asyncio.get_running_loop()
+        for _ in range(CONNECTIONS):
+            _, made = await loop.create_connection(lambda: Connection(self._on_idle), "127.0.0.1", self._port)
+            self._connections.append(made)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        for connection in self._connections:
+            connection.close()
+
+    async def saturate(self, for_s: float) -> float:
+        """Keep every connection busy; the rate that comes of it."""
+        began = self._begin()
+        self._saturating = True
+        while self._free:
+            self._send(self._free.popleft(), perf_counter())
+        await asyncio.sleep(for_s)
+        self._saturating = False
+        await self._drained()
+        return len(self.times_s) / (perf_counter() - began)
+
+    async def at_rate(self, rate: float, for_s: float) -> float:
+        """Send when it is time, whether or not the last one was answered; the rate that was reached."""
+        due = began = self._begin()
+        while (now := perf_counter()) < began + for_s:
+            while due <= now:
+                self._due.append(due)
+                due += 1 / rate
+            self._dispatch()
+            await asyncio.sleep(0.001)
+        await self._drained()
+        return len(self.times_s) / (perf_counter() - began)
+
+    async def send_all(self, number: int) -> None:
+        self._due.extend([self._begin()] * number)
+        self._dispatch()
+        await self._drained()
+
+    def _begin(self) -> float:
+        self.times_s, self.statuses = [], Counter()
+        return perf_counter()
+
+    async def _drained(self) -> None:
+        self._idle.clear()
+        if self._due or len(self._free) < CONNECTIONS:
+            await self._idle.wait()
+
+    def _on_idle(self, connection: Connection) -> None:
+        if self._saturating:
+            self._send(connection, perf_counter())
+        elif self._due:
+            self._send(connection, self._due.popleft())
+        else:
+            self._free.append(connection)
+            if len(self._free) == CONNECTIONS:
+                self._idle.set()
+
+    def _dispatch(self) -> None:
+        while self._due and self._free:
+            self._send(self._free.popleft(), self._due.popleft())
+
+    def _send(self, connection: Connection, due: float) -> None:
+        def answered(status: int) -> None:
+            self.times_s.append(perf_counter() - due)
+            self.statuses[status] += 1
+
+        connection.send(next(self._requests), answered)
+
+
+def request(method: str, path: str, body: object = None) -> bytes:
+    data = b"" if body is None else json.dumps(body).encode()
+    head = f"{method} {path} HTTP/1.1\r\nHost: wallet\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
+    return f"{head}\r\n\r\n".encode() + data
+
+
+numbers = count()
+chance = random.Random(7)
+
+
+def wallet() -> str:
+    return f"w{chance.randrange(WALLETS)}"
+
+
+def openings(prefix: str) -> Iterator[bytes]:
+    for number in count():
+        yield request("PUT", f"/api/wallets/{prefix}{number}", {"owner": "Ada", "initial_balance": 1_000_000})
+
+
+def deposits() -> Iterator[bytes]:
+    for number in numbers:
+        body = {"deposit_id": f"d{number}", "amount": 5, "description": "salary"}
+        yield request("POST", f"/api/wallets/{wallet()}/deposits", body)
+
+
+def withdrawals() -> Iterator[bytes]:
+    for number in numbers:
+        body = {"withdrawal_id": f"x{number}", "amount": 1, "description": "rent"}
+        yield request("POST", f"/api/wallets/{wallet()}/withdrawals", body)
+
+
+def transfers() -> Iterator[bytes]:
+    for number in numbers:
+        source, target = chance.sample(range(WALLETS), 2)
+        body = {"transfer_id": f"t{number}", "from_wallet_id": f"w{source}", "to_wallet_id": f"w{target}", "amount": 1}
+        yield request("POST", "/api/transfers", body)
+
+
+def histories() -> Iterator[bytes]:
+    while True:
+        yield request("GET", f"/api/wallets/{wallet()}/events?limit=20")
+
+
+WORKS: dict[str, Callable[[], Iterator[bytes]]] = {
+    "creation": lambda: openings("n"),
+    "deposits": deposits,
+    "withdrawals": withdrawals,
+    "transfers": transfers,
+    "history": histories,
+}
+
+
+async def measure(port: int, pid: int, for_s: float) -> list[Result]:
+    async with Load(port, openings("w")) as load:
+        await load.send_all(WALLETS)
+    results = []
+    for work, requests in WORKS.items():
+        async with Load(port, requests()) as load:
+            await load.saturate(for_s / 6)  # to warm up
+            sustained = await load.saturate(for_s / 3)
+            before_s = cpu_s(pid)
+            rate = await load.at_rate(sustained * MARGIN, for_s)
+            cpu_us = (cpu_s(pid) - before_s) / len(load.times_s) * 1e6
+        times = sorted(load.times_s)
+        p50, p95, p99 = (times[int(len(times) * share)] * 1e3 for share in (0.5, 0.95, 0.99))
+        failed = len(times) - load.statuses[200 if work == "history" else 201]
+        results.append(Result(work, sustained, rate, p50, p95, p99, cpu_us, failed))
+    return results
+
+
+def cpu_s(pid: int) -> float:
+    """What the service's processes have used: on a shared machine the steadier figure."""
+    group = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat") if _group(path) == pid]
+    ticks = 0
+    for member in group:
+        fields = Path(f"/proc/{member}/stat").read_text().rsplit(")", 1)[1].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _group(path: Path) -> int:
+    try:
+        return int(path.read_text().rsplit(")", 1)[1].split()[2])
+    except (OSError, IndexError):
+        return 0  # it has ended meanwhile
+
+
+@contextmanager
+def service(address: str, workers: int) -> Iterator[tuple[int, int]]:
+    """The service's port, and the process group that it is."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    options = ["--store", address, "--port", str(port), "--workers", str(workers), "--quiet"]
+    process = subprocess.Popen([sys.executable, "-m", "examples.wallet", *options], start_new_session=True)
+    try:
+        wait_for(f"http://127.0.0.1:{port}/api/health", process)
+        yield port, process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    end = monotonic() + 60
+    while process.poll() is None and monotonic() < end:
+        try:
+            with urlopen(url):
+                return
+        except OSError:
+            sleep(0.1)
+    raise RuntimeError(f"the service did not start; its exit code is {process.poll()}")
+
+
+def on_store(store: str, workers: int, for_s: float) -> list[Result]:
+    with ExitStack() as stack:
+        if store == "postgres":
+            address = stack.enter_context(PostgresServer()).url()
+            fencepost.open(address, create=True).close()
+        elif store == "sqlite":
+            address = stack.enter_context(tempfile.TemporaryDirectory(dir=".")) + "/wallet.db"
+        else:
+            address = "memory:"
+        port, pid = stack.enter_context(service(address, workers))
+        return asyncio.run(measure(port, pid, for_s))
+
+
+def table(results: list[Result]) -> Iterator[list[str]]:
+    """The rows, the first of them the heading."""
+    yield ["", "sustained", "at rate", "p50", "p95", "p99", "CPU each", "failed", "published", "p95", "ratio", "wanted"]
+    for each in results:
+        theirs = PUBLISHED[each.work]
+        yield [
+            each.work,
+            f"{each.sustained:,.0f}/s",
+            f"{each.rate:,.0f}/s",
+            *(f"{value:.1f} ms" for value in (each.p50_ms, each.p95_ms, each.p99_ms)),
+            f"{each.cpu_us:,.0f} us",
+            f"{each.failed}",
+            f"{theirs.rate:,.0f}/s",
+            f"{theirs.p95_ms:.0f} ms",
+            f"{each.rate / theirs.rate:.1f}x",
+            f"{theirs.wanted:.0f}x",
+        ]
+
+
+def report(results: dict[str, list[Result]], options: argparse.Namespace, load: str) -> str:
+    lines = [
+        "# The wallet service under load",
+        "",
+        "Made by `make bench-wallet`; how it is measured stands at the top of",
+        "[benchmarks/wallet.py](../../benchmarks/wallet.py). The published figures are those of a Java service of the",
+        "same design on PostgreSQL, on another machine: they give the scale, not a race. The client, the service and",
+        "the database share the cores of one machine. *Sustained* is with all of "
+        f"{CONNECTIONS} connections busy; the times are",
+        f"those of an open load at {MARGIN:.0%} of that, counted from when a request was due. *CPU each* is what the",
+        "service's own processes used for a request.",
+        "",
+        *(f"- {name}: {value}" for name, value in machine().items()),
+        f"- load of the machine while measuring (1, 5, 15 minutes): {load}",
+        "",
+    ]
+    for store, measured in results.items():
+        processes = f"{options.workers} processes" if options.workers > 1 else "1 process"
+        lines += [f"## {store.capitalize()}, {processes}", ""]
+        heading, *rows = table(measured)
+        lines += ["| " + " | ".join(heading) + " |", "|---" + "|---:" * (len(heading) - 1) + "|"]
+        lines += ["| " + " | ".join(row) + " |" for row in rows]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def machine() -> dict[str, str]:
+    optional = [name for name in ("uvloop", "httptools") if find_spec(name)]
+    return facts("fastapi", "uvicorn", "pydantic", "msgspec", "apsw", "psycopg", *optional)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.wallet")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of open load, for each kind of request and store")
+    parser.add_argument("--stores", nargs="+", default=["postgres", "sqlite"], choices=["postgres", "sqlite", "memory"])
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--print-only", action="store_true", help=f"leave {REPORT.name} as it is")
+    options = parser.parse_args()
+    results = {}
+    for store in options.stores:
+        results[store] = on_store(store, options.workers, options.seconds)
+        heading, *rows = table(results[store])
+        shown = Table(*heading, title=f"{store}, {options.workers} process(es)")
+        for row in rows:
+            shown.add_row(*row)
+        console.print(shown)
+    if not options.print_only:
+        load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
+        REPORT.write_text(report(results, options, load))
+        console.print(f"written to {REPORT}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""`python -m examples.wallet --store wallet.db --port 8000`: serve the wallets."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import uvicorn
+
+from .app import STORE_VARIABLE
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m examples.wallet", description="Serve wallets over HTTP.")
+    parser.add_argument("--store", default="wallet.db", help="address of the store: a path, memory:, postgresql://...")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--workers", type=int, default=1, help="processes that serve; they share the store")
+    parser.add_argument("--quiet", action="store_true", help="do not print a line for each request")
+    options = parser.parse_args()
+    if options.store == "memory:" and options.workers > 1:
+        parser.error("--workers: each process would have a memory: store of its own; name a file or a database")
+    # Workers are new processes: they find the store where this one was told.
+    os.environ[STORE_VARIABLE] = options.store
+    uvicorn.run(
+        "examples.wallet.app:create",
+        factory=True,
+        host=options.host,
+        port=options.port,
+        workers=options.workers,
+        access_log=not options.quiet,
+        log_level="warning" if options.quiet else "info",
+        # A live page never ends its request, so it is not waited for.
+        timeout_graceful_shutdown=1,
+    )
+
+
+if __name__ == "__main__":
+    main()

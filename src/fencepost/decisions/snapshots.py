@@ -1,0 +1,187 @@
+"""Snapshots: a projection's state at a position, to fold forward from. A cache and nothing else.
+
+A snapshot is found by the projection's definition and scope, and the definition's fingerprint
+covers its code, state and events: a changed class finds nothing and folds from the beginning. It
+remembers its anchor, the last event folded into it, and the read that folds forward begins *with*
+the anchor: if the log has another event there, or none, the snapshot is of another history and is
+thrown away. So a snapshot can spare work, but has no way of being believed when it is wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from functools import cache
+from types import CodeType, FunctionType
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from ..errors import StoreError
+from ..model import Event, Query, SequencedEvent
+from .definitions import Definition
+from .errors import DefinitionError
+from .projections import Projection, scope_of, state_of
+from .steps import AnyStore, Append, Course, Elsewhere, Read
+
+Store = TypeVar("Store", bound=AnyStore)
+
+SNAPSHOT_TYPE: Final = "fencepost.Snapshot"
+
+log = logging.getLogger(__name__)
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The state after the event at `position`, which has the given digest."""
+
+    position: int
+    digest: bytes
+    state: bytes
+
+    def is_anchored_at(self, event: SequencedEvent) -> bool:
+        return event.position == self.position and digest_of(event) == self.digest
+
+
+class Cached(Generic[Store]):
+    """A store, with snapshots of projections that are made with `snapshot_every`.
+
+        store = Cached(fencepost.open("wallet.db"))
+        withdraw(store, Balance("w1"), ...)
+
+    Up to `limit` snapshots are held in memory, those used last. With `keep_in`, which may be the
+    same store or better another one, they are also stored there and survive the process.
+    """
+
+    def __init__(self, store: Store, *, limit: int = 10_000, keep_in: AnyStore | None = None) -> None:
+        self.store = store
+        self._limit = limit
+        self._keep_in = keep_in
+        self._lock = threading.Lock()
+        self._held: OrderedDict[str, Snapshot] = OrderedDict()
+
+    def load(self, projection: Projection) -> Course[Snapshot | None]:
+        """The snapshot of a projection with this definition and scope, if there is one."""
+        if projection.definition.snapshot_every is None:
+            return None
+        key = key_of(projection)
+        with self._lock:
+            snapshot = self._held.get(key)
+            if snapshot is not None:
+                self._held.move_to_end(key)
+        if snapshot is None and self._keep_in is not None:
+            events, _ = yield Elsewhere(self._keep_in, Read(Query.of(types={SNAPSHOT_TYPE}, tags={key}), newest=True))
+            if events:
+                snapshot = msgspec.json.decode(events[0].data, type=Snapshot)
+                self._hold(key, snapshot)
+        return snapshot
+
+    def save(self, projection: Projection, anchor: SequencedEvent) -> Course[None]:
+        """Remember the state, which must be that right after the anchor."""
+        snapshot = Snapshot(anchor.position, digest_of(anchor), encode_state(projection))
+        key = key_of(projection)
+        self._hold(key, snapshot)
+        if self._keep_in is not None:
+            event = Event(SNAPSHOT_TYPE, data=msgspec.json.encode(snapshot), tags={key})
+            try:
+                yield Elsewhere(self._keep_in, Append([event]))
+            except StoreError as error:
+                # The decision does not depend on it, so it must not fail for it either.
+                log.warning("the snapshot of %s was not stored: %s", projection.definition.name, error)
+
+    def _hold(self, key: str, snapshot: Snapshot) -> None:
+        with self._lock:
+            self._held[key] = snapshot
+            self._held.move_to_end(key)
+            while len(self._held) > self._limit:
+                self._held.popitem(last=False)
+
+
+def key_of(projection: Projection) -> str:
+    """The tag under which snapshots of this definition and scope are found."""
+    scope = msgspec.json.encode(scope_of(projection))
+    return "snapshot:" + hashlib.sha256(fingerprint(type(projection)) + scope).hexdigest()
+
+
+def digest_of(event: SequencedEvent) -> bytes:
+    """Of everything that makes the event what it is."""
+    whole = (event.position, event.type, sorted(event.tags), event.recorded_at, event.data)
+    return hashlib.blake2b(msgspec.msgpack.encode(whole), digest_size=16).digest()
+
+
+def encode_state(projection: Projection) -> bytes:
+    """The state as JSON; refused unless exactly the same state comes back from it."""
+    state = state_of(projection)
+    definition = projection.definition
+    undeclared = state.keys() - definition.state.keys()
+    if undeclared:
+        raise DefinitionError(f"{definition.name}: for snapshots, declare the fields {sorted(undeclared)} in the class")
+    try:
+        data = msgspec.json.encode(state)
+        same = vars_of(_state_decoder(type(projection))(data)) == state
+    except (TypeError, ValueError) as error:
+        raise DefinitionError(f"{definition.name}: for snapshots, the state must go through JSON: {error}") from error
+    if not same:
+        problem = "the state does not come back from JSON as it was; annotate its fields with their exact types"
+        raise DefinitionError(f"{definition.name}: for snapshots, {problem}")
+    return data
+
+
+def restore(projection: Projection, snapshot: Snapshot) -> None:
+    projection.__dict__.update(vars_of(_state_decoder(type(projection))(snapshot.state)))
+    projection.position = snapshot.position
+
+
+def vars_of(struct: Any) -> dict[str, Any]:
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}
+
+
+@cache
+def _state_decoder(cls: type[Projection]) -> Any:
+    fields = list(cls.definition.state.items())
+    return msgspec.json.Decoder(msgspec.defstruct("State", fields, forbid_unknown_fields=True)).decode
+
+
+@cache
+def fingerprint(cls: type[Projection]) -> bytes:
+    """Of everything in the class that decides what its state is.
+
+    Functions elsewhere that handlers call are not seen: who changes those raises `version`.
+    """
+    definition = cls.definition
+    digest = hashlib.sha256()
+    for part in _parts(cls, definition):
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return digest.digest()
+
+
+def _parts(cls: type[Projection], definition: Definition) -> Iterator[str]:
+    yield f"1 {sys.implementation.cache_tag} {definition.name} {definition.version}"
+    yield f"{definition.scope!r} {definition.state!r}"
+    for ancestor in cls.__mro__[: cls.__mro__.index(Projection)]:
+        for name, value in vars(ancestor).items():
+            if name in definition.state or isinstance(value, FunctionType):
+                yield f"{name} {_text(value)}"
+    for handler in definition.handlers:
+        yield f"{_text(handler.method)} {handler.scope}"
+        for declaration in handler.declarations:
+            yield f"{declaration.type} {declaration.version} {declaration.fields!r}"
+            for version, upgrade in sorted(declaration.upgrades.items()):
+                yield f"{version} {_text(upgrade)}"
+
+
+def _text(value: object) -> str:
+    """A text that is the same whenever the value is, in every process."""
+    if isinstance(value, FunctionType):
+        return f"{_text(value.__code__)} {_text(value.__defaults__)} {_text(value.__kwdefaults__)}"
+    if isinstance(value, CodeType):
+        return f"{value.co_code.hex()} {value.co_names} {_text(value.co_consts)}"
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(_text, value))})"
+    if isinstance(value, (set, frozenset)):
+        return f"{{{', '.join(sorted(map(_text, value)))}}}"
+    return repr(value)

@@ -1,0 +1,88 @@
+"""Tags: the fields of an event by which it can be found, and conflicted with.
+
+A field annotated `Tag` becomes the tag `field:value`; one annotated
+`Annotated[str, tag("wallet_id")]` becomes `wallet_id:value`, so that both sides of a transfer
+carry the same kind of tag. `None` gives no tag, a list or tuple of tags gives one for each.
+Events and projections turn values into tags here and nowhere else, so they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
+from typing import Annotated, Any, TypeAlias, get_args, get_origin
+from uuid import UUID
+
+from ..errors import InvalidInput
+from .hints import alternatives
+
+
+@dataclass(frozen=True, slots=True)
+class tag:
+    """Marks a field as a tag, under the given name or that of the field."""
+
+    name: str | None = None
+
+
+Tag: TypeAlias = Annotated[str, tag()]
+
+# An event's or a projection's field, and the name of the tag that it becomes.
+TagFields: TypeAlias = Mapping[str, str]
+
+
+def tag_fields(annotations: Mapping[str, Any]) -> dict[str, str]:
+    """Which of the fields are tags, and under which names."""
+    marked = {name: _marker(annotation) for name, annotation in annotations.items()}
+    return {name: marker.name or name for name, marker in marked.items() if marker is not None}
+
+
+def tag_text(name: str, value: object) -> str:
+    """
+    >>> tag_text("wallet_id", "w1")
+    'wallet_id:w1'
+    """
+    if type(value) is str:
+        return f"{name}:{value}"
+    if isinstance(value, Enum):
+        return tag_text(name, value.value)
+    if isinstance(value, (str, int, UUID, date)) and not isinstance(value, bool):
+        return f"{name}:{value}"
+    raise InvalidInput(name, f"a tag is a str, int, UUID, date or Enum, not {type(value).__name__}")
+
+
+def tags_of(fields: TagFields) -> Callable[[object], set[str]]:
+    """A function from an event to its tags."""
+    pairs = tuple(fields.items())
+
+    def tags(event: object) -> set[str]:
+        found = set()
+        for field, name in pairs:
+            value = getattr(event, field)
+            if type(value) is str:
+                found.add(f"{name}:{value}")
+            elif isinstance(value, (list, tuple, set, frozenset)):
+                found.update(tag_text(name, each) for each in value)
+            elif value is not None:
+                found.add(tag_text(name, value))
+        return found
+
+    return tags
+
+
+def _marker(annotation: object) -> tag | None:
+    """The mark on the annotation itself, on a member of a union, or on the items of a collection."""
+    for member in alternatives(annotation):
+        if get_origin(member) is Annotated:
+            for extra in get_args(member)[1:]:
+                if isinstance(extra, tag):
+                    return extra
+                if extra is tag:
+                    return tag()
+        elif get_origin(member) in (list, tuple, set, frozenset):
+            for item in get_args(member):
+                marker = _marker(item)
+                if marker is not None:
+                    return marker
+    return None

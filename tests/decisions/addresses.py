@@ -1,0 +1,41 @@
+"""Stores to decide on: each test that asks for an `address` runs on every engine that takes concurrent writers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+import fencepost
+from fencepost.testing.postgres import PostgresServer
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A database, on the server that FENCEPOST_TEST_POSTGRES names or on one of our own."""
+    given = os.environ.get("FENCEPOST_TEST_POSTGRES")
+    if given:
+        yield given
+    else:
+        # Nothing here crashes the server, so nothing has to reach the disk.
+        with PostgresServer(fsync="off", max_connections=200) as server:
+            yield server.url()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store that is empty, and that several processes can open."""
+    return new_address(request, tmp_path)
+
+
+def new_address(request: pytest.FixtureRequest, folder: Path) -> str:
+    """A store of the engine that the fixture's parameter names."""
+    if request.param == "sqlite":
+        return str(folder / "store.db")
+    url = request.getfixturevalue("postgres_url")
+    url = f"{url}{'&' if '?' in url else '?'}schema=s{uuid4().hex[:12]}"
+    fencepost.open(url, create=True).close()
+    return url

@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import fencepost
+from fencepost import EventStore
+
+from .addresses import address, postgres_url
+
+__all__ = ["address", "postgres_url", "store"]
+
+
+@pytest.fixture
+def store() -> Iterator[EventStore]:
+    with fencepost.open("memory:") as store:
+        yield store

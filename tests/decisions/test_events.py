@@ -1,0 +1,253 @@
+"""Typed events: classes of every kind, their tags, and what is done with data that does not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import date, datetime, timezone
+from enum import Enum
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+import pydantic
+import pytest
+
+from fencepost import Event, EventStore, InvalidInput, Query, SequencedEvent
+from fencepost.decisions import (
+    DefinitionError,
+    EventTypes,
+    EventUnreadable,
+    Tag,
+    TypeUnknown,
+    encode,
+    event,
+    having,
+    msgpack_codec,
+    tag,
+)
+
+
+@event
+class Plain:
+    wallet_id: Tag
+    amount: int
+    at: datetime | None = None
+
+
+@event
+@dataclasses.dataclass(frozen=True)
+class Dataclass:
+    wallet_id: Tag
+    amount: int
+    at: datetime | None = None
+
+
+@event
+class Struct(msgspec.Struct, frozen=True):
+    wallet_id: Tag
+    amount: int
+    at: datetime | None = None
+
+
+@event
+class Model(pydantic.BaseModel):
+    wallet_id: Tag
+    amount: int
+    at: datetime | None = None
+
+
+KINDS: list[Any] = [Plain, Dataclass, Struct, Model]
+
+
+def stored(type: str, data: bytes, **metadata: str) -> SequencedEvent:
+    return SequencedEvent(7, type, frozenset(), data, 0, None, metadata)
+
+
+def read(cls: Any, data: bytes, **metadata: str) -> Any:
+    return EventTypes(cls).decode(stored(cls.__event__.type, data, **metadata))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+class TestEveryKindOfClass:
+    def test_comes_back_from_the_store_as_it_was(self, kind: Any, store: EventStore) -> None:
+        moment = datetime(2030, 1, 2, 3, 4, 5, 678901, timezone.utc)
+        given = kind(wallet_id="w1", amount=5, at=moment)
+        store.append([encode(given)])
+        (found,) = store.read()
+        assert EventTypes(kind).decode(found) == given
+
+    def test_is_stored_as_json_under_its_name_with_its_tags(self, kind: Any) -> None:
+        encoded = encode(kind(wallet_id="w1", amount=5))
+        assert encoded.type == kind.__name__
+        assert encoded.tags == {"wallet_id:w1"}
+        assert msgspec.json.decode(encoded.data) == {"wallet_id": "w1", "amount": 5, "at": None}
+
+    def test_refuses_unknown_fields(self, kind: Any) -> None:
+        with pytest.raises(EventUnreadable, match=r"position 7.*unknown field.*colour"):
+            read(kind, b'{"wallet_id": "w1", "amount": 5, "colour": "red"}')
+
+    def test_refuses_a_field_of_another_type(self, kind: Any) -> None:
+        with pytest.raises(EventUnreadable, match="amount"):
+            read(kind, b'{"wallet_id": "w1", "amount": "many"}')
+
+    def test_refuses_bytes_that_are_no_json(self, kind: Any) -> None:
+        with pytest.raises(EventUnreadable, match=kind.__name__):
+            read(kind, b"\xff\x00")
+
+    def test_can_be_found_by_its_tags(self, kind: Any) -> None:
+        assert kind.having(wallet_id="w1") == having(kind, wallet_id="w1")
+        assert having(kind, wallet_id="w1").query == Query.of(types={kind.__name__}, tags={"wallet_id:w1"})
+
+
+class TestUnknownFields:
+    def test_are_ignored_by_a_class_that_declares_so(self) -> None:
+        @event(unknown_fields="ignore")
+        class Tolerant:
+            amount: int
+
+        assert read(Tolerant, b'{"amount": 5, "colour": "red"}') == Tolerant(5)
+
+    def test_are_ignored_by_a_dataclass_that_declares_so(self) -> None:
+        @event(unknown_fields="ignore")
+        @dataclasses.dataclass
+        class Tolerant:
+            amount: int
+
+        assert read(Tolerant, b'{"amount": 5, "colour": "red"}') == Tolerant(5)
+
+    def test_can_be_declared_in_two_ways_only(self) -> None:
+        with pytest.raises(DefinitionError, match="unknown_fields"):
+            event(unknown_fields="drop")  # type: ignore[call-overload]
+
+
+class TestUnknownTypes:
+    def test_are_refused(self) -> None:
+        with pytest.raises(TypeUnknown, match="'Other' at position 7"):
+            EventTypes(Plain).decode(stored("Other", b"{}"))
+
+    def test_are_kept_as_stored_where_declared(self) -> None:
+        other = stored("Other", b"{}")
+        assert EventTypes(Plain, unknown="keep").decode(other) is other
+
+    def test_two_classes_for_one_type_are_a_mistake(self) -> None:
+        @event(type="Plain")
+        class Another:
+            pass
+
+        with pytest.raises(DefinitionError, match="'Plain'"):
+            EventTypes(Plain, Another)
+
+
+class TestTags:
+    def test_have_another_name_if_the_annotation_says_so(self) -> None:
+        @event
+        class Moved:
+            source: Annotated[str, tag("wallet_id")]
+            target: Annotated[str, tag("wallet_id")]
+
+        assert encode(Moved("a", "b")).tags == {"wallet_id:a", "wallet_id:b"}
+        assert having(Moved, source="a").query == having(Moved, wallet_id="a").query
+
+    def test_are_as_many_as_a_collection_has(self) -> None:
+        @event
+        class Ordered:
+            product_ids: list[Tag]
+            coupon: Tag | None = None
+
+        assert encode(Ordered(["p1", "p2"])).tags == {"product_ids:p1", "product_ids:p2"}
+        assert encode(Ordered([], coupon="c")).tags == {"coupon:c"}
+
+    def test_are_made_of_plain_values(self) -> None:
+        class Colour(Enum):
+            RED = "red"
+
+        @event
+        class Painted:
+            number: Annotated[int, tag()]
+            key: Annotated[UUID, tag()]
+            day: Annotated[date, tag()]
+            colour: Annotated[Colour, tag()]
+
+        made = Painted(4, UUID(int=1), date(2030, 1, 2), Colour.RED)
+        assert encode(made).tags == {
+            "number:4",
+            "key:00000000-0000-0000-0000-000000000001",
+            "day:2030-01-02",
+            "colour:red",
+        }
+
+    def test_are_not_made_of_anything_else(self) -> None:
+        @event
+        class Weighed:
+            weight: Annotated[float, tag()]
+
+        with pytest.raises(InvalidInput, match="weight"):
+            encode(Weighed(1.5))
+
+    @pytest.mark.parametrize("given", [{}, {"amount": 5}, {"wallet": "w1"}])
+    def test_having_asks_for_tags_of_the_event(self, given: dict[str, object]) -> None:
+        with pytest.raises(DefinitionError, match="wallet_id"):
+            having(Plain, **given)
+
+
+class TestDeclaring:
+    def test_a_plain_class_becomes_an_immutable_value(self) -> None:
+        made = Plain("w1", 5)
+        assert made == Plain("w1", 5)
+        assert repr(made) == "Plain(wallet_id='w1', amount=5, at=None)"
+        with pytest.raises(AttributeError):
+            made.amount = 6  # type: ignore[misc]
+
+    def test_methods_and_documentation_are_kept(self) -> None:
+        @event
+        class Priced:
+            """What it costs."""
+
+            cents: int
+
+            def euros(self) -> float:
+                return self.cents / 100
+
+        assert Priced.__doc__ == "What it costs."
+        assert Priced(250).euros() == 2.5
+
+    def test_the_type_can_be_named(self) -> None:
+        @event(type="wallet-opened")
+        class Opened:
+            pass
+
+        assert encode(Opened()).type == "wallet-opened"
+
+    def test_the_codec_can_be_replaced(self, store: EventStore) -> None:
+        @event(codec=msgpack_codec)
+        class Small:
+            wallet_id: Tag
+            amount: int
+
+        store.append([encode(Small("w1", 5))])
+        (found,) = store.read()
+        assert found.data == msgspec.msgpack.encode({"wallet_id": "w1", "amount": 5})
+        assert EventTypes(Small).decode(found) == Small("w1", 5)
+
+    def test_a_class_that_is_no_event_cannot_be_stored(self) -> None:
+        with pytest.raises(DefinitionError, match="@event"):
+            encode(object())
+
+    def test_a_subclass_is_an_event_only_if_it_says_so(self) -> None:
+        class Special(Plain):
+            pass
+
+        with pytest.raises(DefinitionError, match="Special"):
+            encode(Special("w1", 5))
+        assert encode(event(Special)("w1", 5)).type == "Special"
+
+    def test_a_field_cannot_hide_what_every_event_has(self) -> None:
+        with pytest.raises(DefinitionError, match="having"):
+
+            @event
+            class Wrong:
+                having: int
+
+    def test_an_event_made_by_hand_passes_as_it_is(self) -> None:
+        made = Event("Old", data=b"\x00", tags={"a"})
+        assert encode(made) is made

@@ -1,0 +1,200 @@
+"""Idempotency: a decision that was taken before is answered with what came of it then."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+import fencepost
+from fencepost import Event, EventStore, SequencedEvent
+from fencepost.decisions import (
+    Cached,
+    Decision,
+    DefinitionError,
+    Once,
+    decision,
+    effect,
+    encode,
+    having,
+    project,
+)
+
+from .test_deciding import Watched
+from .wallets import Balance, DepositMade, InsufficientFunds, WalletOpened, WithdrawalMade, open_wallet, withdraw
+
+
+def by_withdrawal(withdrawal_id: str) -> Once:
+    return having(WithdrawalMade, withdrawal_id=withdrawal_id)
+
+
+withdraw_once = decision(once=by_withdrawal)(withdraw.function)
+
+
+@pytest.fixture(params=["plain", "cached"])
+def place(request: pytest.FixtureRequest, store: EventStore) -> Any:
+    """A store, and one with snapshots: what was decided before is found on both."""
+    return store if request.param == "plain" else Cached(store)
+
+
+class TestByTheEvent:
+    def test_the_second_time_nothing_is_written(self, place: Any, store: EventStore) -> None:
+        open_wallet(store, wallet_id="w1", balance=100)
+        first = withdraw_once(place, Balance("w1"), withdrawal_id="x", amount=60)
+        again = withdraw_once(place, Balance("w1"), withdrawal_id="x", amount=60)
+        assert (again.event, again.position, again.already) == (first.event, first.position, True)
+        assert store.head() == 2
+
+    def test_it_is_recognised_although_the_rule_would_refuse_now(self, place: Any, store: EventStore) -> None:
+        open_wallet(store, wallet_id="w1", balance=100)
+        withdraw_once(place, Balance("w1"), withdrawal_id="x", amount=60)
+        with pytest.raises(InsufficientFunds):
+            withdraw_once(place, Balance("w1"), withdrawal_id="y", amount=60)
+        assert withdraw_once(place, Balance("w1"), withdrawal_id="x", amount=60).already
+
+    def test_it_is_searched_for_everywhere(self, place: Any, store: EventStore) -> None:
+        open_wallet(store, wallet_id="w1", balance=100)
+        open_wallet(store, wallet_id="w2", balance=100)
+        withdraw_once(place, Balance("w1"), withdrawal_id="x", amount=60)
+        again = withdraw_once(place, Balance("w2"), withdrawal_id="x", amount=1)
+        assert again.event == WithdrawalMade("w1", "x", 60)
+        assert project(place, Balance("w2")).amount == 100
+
+    def test_it_is_found_before_a_snapshot(self, store: EventStore) -> None:
+        cached = Cached(store)
+        open_wallet(store, wallet_id="w1", balance=100)
+        for number in range(10):
+            withdraw_once(cached, Balance("w1"), withdrawal_id=str(number), amount=1)
+        withdraw_once(cached, Balance("w1"), withdrawal_id="the rest", amount=90)
+        assert withdraw_once(cached, Balance("w1"), withdrawal_id="0", amount=1).position == 2
+        assert project(cached, Balance("w1")).amount == 0
+
+    def test_the_search_is_part_of_the_one_read(self) -> None:
+        with Watched() as store:
+            withdraw_once(store, Balance("w1"), withdrawal_id="x", amount=0)
+            assert len(store.queries) == 1
+
+    def test_without_projections_nothing_is_read(self) -> None:
+        @decision(once=lambda wallet_id: having(WalletOpened, wallet_id=wallet_id))
+        def create(*, wallet_id: str, owner: str) -> WalletOpened:
+            return WalletOpened(wallet_id, owner, 0)
+
+        with Watched() as store:
+            assert not create(store, wallet_id="w1", owner="Ada").already
+            assert store.queries == []
+            again = create(store, wallet_id="w1", owner="Bob")
+            assert (again.event.owner, again.already) == ("Ada", True)
+            assert store.head() == 1
+
+    def test_a_race_that_was_lost_is_told_like_a_repetition(self) -> None:
+        with Watched() as store:
+            open_wallet(store, wallet_id="w1", balance=100)
+            store.before_append = iter([[encode(WithdrawalMade("w1", "x", 60))]])
+            decided = withdraw_once(store, Balance("w1"), withdrawal_id="x", amount=60)
+            assert (decided.already, decided.position, store.head()) == (True, 2, 2)
+
+    def test_the_same_request_many_times_at_once_is_applied_once(self, address: str) -> None:
+        with fencepost.open(address) as store:
+            open_wallet(store, wallet_id="w1", balance=100)
+            results: list[Any] = []
+
+            def request() -> None:
+                results.append(withdraw_once(store, Balance("w1"), withdrawal_id="x", amount=60))
+
+            threads = [threading.Thread(target=request) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert sorted(result.already for result in results) == [False] + [True] * 7
+            assert {result.position for result in results} == {2}
+            assert project(store, Balance("w1")).amount == 40
+
+
+class TestByCommandId:
+    @pytest.mark.parametrize("command", ["c-1", UUID(int=5)])
+    def test_the_events_carry_the_id_and_are_found_by_it(self, place: Any, store: EventStore, command: Any) -> None:
+        open_wallet(store, wallet_id="w1", balance=100)
+        call: Decision[Any] = withdraw
+        first = call(place, Balance("w1"), withdrawal_id="x", amount=60, once=command)
+        again = call(place, Balance("w1"), withdrawal_id="other", amount=60, once=command)
+        assert (again.event, again.position, again.already) == (first.event, 2, True)
+        assert f"command_id:{command}" in list(store.read())[1].tags
+
+    def test_all_events_of_the_command_are_its_result(self, store: EventStore) -> None:
+        @decision
+        def open_two() -> list[WalletOpened]:
+            return [WalletOpened("a", "Ada", 1), WalletOpened("b", "Bob", 2)]
+
+        call: Decision[Any] = open_two
+        first = call(store, once="c-1")
+        again = call(store, once="c-1")
+        assert again.events == first.events
+        assert (again.first, again.position, again.already) == (1, 2, True)
+
+    def test_events_whose_class_is_not_known_are_given_as_stored(self, store: EventStore) -> None:
+        @decision
+        def note():  # type: ignore[no-untyped-def]
+            return Event("Noted", data=b"\x01")
+
+        note(store, once="c-1")  # type: ignore[call-overload]
+        (event,) = note(store, once="c-1").events  # type: ignore[call-overload]
+        assert isinstance(event, SequencedEvent)
+        assert event.data == b"\x01"
+
+
+class TestTogether:
+    def test_the_call_may_say_once_instead_of_the_decision(self, store: EventStore) -> None:
+        call: Decision[Any] = withdraw
+        open_wallet(store, wallet_id="w1", balance=100)
+        for _ in range(2):
+            decided = call(
+                store, Balance("w1"), withdrawal_id="x", amount=60, once=having(WithdrawalMade, withdrawal_id="x")
+            )
+        assert decided.already
+
+    def test_parameters_may_be_given_by_place_or_left_out(self, store: EventStore) -> None:
+        @decision(once=lambda key: having(DepositMade, deposit_id=key))
+        def add(amount: int, key: str = "d") -> DepositMade:
+            return DepositMade("w1", key, amount)
+
+        add(store, 5)
+        assert add(store, 6).already
+        assert add(store, 6, "d").already
+        assert not add(store, 6, "e").already
+
+    def test_an_effect_is_not_made_again(self, store: EventStore) -> None:
+        calls: list[int] = []
+
+        @decision(once=lambda withdrawal_id: having(WithdrawalMade, withdrawal_id=withdrawal_id))
+        def pay(balance: Balance, *, withdrawal_id: str, charge: Any) -> WithdrawalMade:
+            charge()
+            return WithdrawalMade(balance.wallet_id, withdrawal_id, 1)
+
+        for place in (store, store, Cached(store)):
+            pay(place, Balance("w1"), withdrawal_id="x", charge=effect(lambda: calls.append(1)))
+        assert calls == [1]
+
+
+class TestMistakes:
+    def test_once_that_would_never_be_found_is_refused(self, store: EventStore) -> None:
+        @decision(once=lambda deposit_id: having(WithdrawalMade, withdrawal_id=deposit_id))
+        def wrong(*, deposit_id: str) -> DepositMade:
+            return DepositMade("w1", deposit_id, 1)
+
+        with pytest.raises(DefinitionError, match="WithdrawalMade with"):
+            wrong(store, deposit_id="d")
+        assert store.head() == 0
+
+    def test_once_asks_for_parameters_that_there_are(self) -> None:
+        with pytest.raises(DefinitionError, match="'order'"):
+
+            @decision(once=lambda order: having(DepositMade, deposit_id=order))
+            def wrong(*, deposit_id: str) -> None: ...
+
+    def test_once_is_a_command_id_or_an_event(self, store: EventStore) -> None:
+        call: Decision[Any] = open_wallet
+        with pytest.raises(DefinitionError, match="command id"):
+            call(store, wallet_id="w1", balance=1, once=5)

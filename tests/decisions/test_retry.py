@@ -1,0 +1,207 @@
+"""Retry: conflicts are decided anew, so often and no more; everything else is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fencepost import ConditionFailed, EventStore, InvalidInput, Placed, StoreUnavailable
+from fencepost.decisions import NEVER, RetriesExhausted, Retry, decision, effect, encode, having
+
+from .test_deciding import Watched
+from .wallets import Balance, DepositMade, InsufficientFunds, WithdrawalMade, open_wallet, withdraw
+
+AT_ONCE = Retry(attempts=5, base_s=0, cap_s=0)
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    with Watched() as store:
+        open_wallet(store, wallet_id="w1", balance=100)
+        yield store
+
+
+def rivals(count: int, amount: int = 30) -> Iterator[Any]:
+    return iter([[encode(WithdrawalMade("w1", f"rival-{number}", amount))] for number in range(count)])
+
+
+class TestAConflict:
+    def test_is_decided_anew_on_what_is_true_now(self, watched: Watched) -> None:
+        seen: list[int] = []
+
+        @decision(retry=AT_ONCE)
+        def spend_all(balance: Balance, *, withdrawal_id: str) -> WithdrawalMade:
+            seen.append(balance.amount)
+            return WithdrawalMade(balance.wallet_id, withdrawal_id, balance.amount)
+
+        watched.before_append = rivals(2)
+        assert spend_all(watched, Balance("w1"), withdrawal_id="x").event.amount == 40
+        assert seen == [100, 70, 40]
+
+    def test_may_end_in_the_answer_of_the_rule(self, watched: Watched) -> None:
+        watched.before_append = rivals(1)
+        with pytest.raises(InsufficientFunds, match="70"):
+            withdraw(watched, Balance("w1"), withdrawal_id="x", amount=80)
+
+    def test_does_not_see_what_an_earlier_attempt_did_to_its_projection(self, watched: Watched) -> None:
+        @decision(retry=AT_ONCE)
+        def reckless(balance: Balance, *, withdrawal_id: str) -> WithdrawalMade:
+            balance.amount -= 10
+            return WithdrawalMade(balance.wallet_id, withdrawal_id, balance.amount)
+
+        watched.before_append = rivals(1)
+        assert reckless(watched, Balance("w1"), withdrawal_id="x").event.amount == 60
+
+    def test_on_every_attempt_ends_with_the_last_conflict(self, watched: Watched) -> None:
+        rule = withdraw.retrying(AT_ONCE)
+        watched.before_append = rivals(9, amount=1)
+        with pytest.raises(RetriesExhausted, match=r"withdraw: 5 of 5 attempts.*position 6") as refused:
+            rule(watched, Balance("w1"), withdrawal_id="x", amount=1)
+        error = refused.value
+        assert (error.attempts, error.conflict.position) == (5, 6)
+        assert isinstance(error.__cause__, ConditionFailed)
+        assert error.condition == error.__cause__.condition
+        assert not [event for event in watched.read(error.condition.fail_if_events_match) if b'"x"' in event.data]
+
+    def test_is_not_retried_by_a_decision_that_never_does(self, watched: Watched) -> None:
+        rule = withdraw.retrying(NEVER)
+        watched.before_append = rivals(1)
+        with pytest.raises(RetriesExhausted, match="1 of 1"):
+            rule(watched, Balance("w1"), withdrawal_id="x", amount=1)
+
+
+class TestTheWait:
+    def test_is_random_below_a_bound_that_doubles_up_to_a_cap(self) -> None:
+        retry = Retry(attempts=10, base_s=0.01, cap_s=0.05)
+        for attempt, bound in enumerate([0.01, 0.02, 0.04, 0.05, 0.05], start=1):
+            waits = [retry.wait_s(attempt) for _ in range(300)]
+            assert 0 <= min(waits) < bound / 4
+            assert bound * 3 / 4 < max(waits) <= bound
+
+    def test_of_a_very_late_attempt_is_bounded_too(self) -> None:
+        assert Retry().wait_s(100_000) <= Retry().cap_s
+
+    @pytest.mark.parametrize("options", [{"attempts": 0}, {"base_s": -1}, {"base_s": 2, "cap_s": 1}])
+    def test_is_configured_sensibly(self, options: dict[str, Any]) -> None:
+        with pytest.raises(InvalidInput, match=r"attempts|base_s"):
+            Retry(**options)
+
+
+class TestOtherErrors:
+    def test_of_the_store_are_not_retried(self, watched: Watched) -> None:
+        calls = []
+
+        def fail(*args: Any, **options: Any) -> Placed:
+            calls.append(args)
+            raise StoreUnavailable("the disk is full")
+
+        watched.append = fail  # type: ignore[method-assign]
+        with pytest.raises(StoreUnavailable, match="full"):
+            withdraw(watched, Balance("w1"), withdrawal_id="x", amount=1)
+        assert len(calls) == 1
+
+    def test_of_a_store_out_of_reach_are_retried_if_asked_for(self, watched: Watched) -> None:
+        insisting = Retry(attempts=5, base_s=0, cap_s=0, unavailable=True)
+        rule = withdraw.retrying(insisting)
+        lost = LostAnswers(watched, arrived=[False, True])
+        decided = rule(lost, Balance("w1"), withdrawal_id="x", amount=1)
+        assert (decided.position, decided.already, watched.head()) == (2, False, 2)
+
+    def test_an_answer_that_was_lost_does_not_hide_somebody_elses(self, watched: Watched) -> None:
+        insisting = Retry(attempts=5, base_s=0, cap_s=0, unavailable=True)
+        rule = decision(retry=insisting, once=lambda key: having(DepositMade, deposit_id=key))(
+            lambda *, key: DepositMade("w1", key, 1)
+        )
+        lost = LostAnswers(watched, arrived=[False])
+        lost.meanwhile = [encode(DepositMade("w1", "d", 7))]
+        decided = rule(lost, key="d")
+        assert (decided.event.amount, decided.already, watched.head()) == (7, True, 2)
+
+    def test_out_of_reach_for_good_is_told(self, watched: Watched) -> None:
+        insisting = Retry(attempts=3, base_s=0, cap_s=0, unavailable=True)
+        rule = withdraw.retrying(insisting)
+        lost = LostAnswers(watched, arrived=[False] * 9)
+        with pytest.raises(StoreUnavailable):
+            rule(lost, Balance("w1"), withdrawal_id="x", amount=1)
+        assert len(lost.ids) == 3
+        assert len(set(lost.ids)) == 1
+
+
+class LostAnswers(EventStore):
+    """A store whose first answers are lost, of appends that had arrived or had not."""
+
+    def __init__(self, store: Watched, arrived: list[bool]) -> None:
+        self._store = store
+        self._arrived = arrived
+        self.ids: list[UUID | None] = []
+        self.meanwhile: list[Any] = []
+
+    def read(self, *args: Any, **options: Any) -> Any:
+        return self._store.read(*args, **options)
+
+    def append(self, events: Any, *args: Any, **options: Any) -> Placed:
+        self.ids.append(events[0].id)
+        if not self._arrived:
+            return self._store.append(events, *args, **options)
+        if self.meanwhile:
+            self._store.append(self.meanwhile)
+        if self._arrived.pop(0):
+            self._store.append(events, *args, **options)
+        raise StoreUnavailable("the connection was lost")
+
+
+class TestEffects:
+    def test_are_made_once_though_the_decision_is_retried(self, watched: Watched) -> None:
+        charges: list[int] = []
+
+        def charge() -> str:
+            charges.append(1)
+            return f"receipt-{len(charges)}"
+
+        @decision(retry=AT_ONCE)
+        def pay(balance: Balance, *, charge: Any) -> WithdrawalMade:
+            return WithdrawalMade(balance.wallet_id, charge(), 1)
+
+        watched.before_append = rivals(2)
+        assert pay(watched, Balance("w1"), charge=effect(charge)).event.withdrawal_id == "receipt-1"
+        assert charges == [1]
+
+    def test_are_made_again_if_asked_for(self, watched: Watched) -> None:
+        charges: list[int] = []
+
+        @decision(retry=AT_ONCE)
+        def pay(balance: Balance, *, charge: Any) -> WithdrawalMade:
+            charge()
+            return WithdrawalMade(balance.wallet_id, "x", 1)
+
+        watched.before_append = rivals(2)
+        pay(watched, Balance("w1"), charge=effect(lambda: charges.append(1), again=True))
+        assert charges == [1, 1, 1]
+
+    def test_that_fail_are_not_remembered(self) -> None:
+        answers = iter([OSError("down"), "receipt"])
+
+        def charge() -> str:
+            answer = next(answers)
+            if isinstance(answer, OSError):
+                raise answer
+            return answer
+
+        made = effect(charge)
+        with pytest.raises(OSError, match="down"):
+            made()
+        assert made() == "receipt"
+
+    async def test_may_be_awaited(self) -> None:
+        charges: list[int] = []
+
+        async def charge() -> str:
+            charges.append(1)
+            return "receipt"
+
+        made = effect(charge)
+        assert [await made(), await made()] == ["receipt", "receipt"]
+        assert charges == [1]

@@ -1,0 +1,325 @@
+"""Snapshots: they spare work, and are never believed when they are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fencepost
+from fencepost import Event, EventStore, Query, StoreError, aio
+from fencepost.decisions import Cached, DefinitionError, Projection, Tag, decision, encode, on, project
+from fencepost.decisions.snapshots import SNAPSHOT_TYPE, fingerprint
+
+from .test_deciding import Watched
+from .wallets import Balance, DepositMade, Status, WalletClosed, WalletOpened, WithdrawalMade, withdraw
+
+
+def history(events: int, wallet_id: str = "w1") -> list[Event]:
+    deposits = [encode(DepositMade(wallet_id, f"d{number}", 1)) for number in range(events - 1)]
+    return [encode(WalletOpened(wallet_id, "Ada", 100)), *deposits]
+
+
+class Counted(Watched):
+    """Counts the events that are handed out."""
+
+    handed_out = 0
+
+    def read(self, query: Query | None = None, **options: Any) -> Any:
+        reading = super().read(query, **options)
+        events = list(reading)
+        self.handed_out += len(events)
+
+        class Reading(list[Any]):
+            head = reading.head
+
+        return Reading(events)
+
+
+@pytest.fixture
+def counted() -> Iterator[Counted]:
+    with Counted() as store:
+        yield store
+
+
+class TestASnapshot:
+    def test_spares_reading_what_it_covers(self, counted: Counted) -> None:
+        counted.append(history(20))
+        cached = Cached(counted)
+        assert project(cached, Balance("w1")).amount == 119
+        counted.append([encode(WithdrawalMade("w1", "x", 50))])
+        counted.handed_out = 0
+        assert project(cached, Balance("w1")).amount == 69
+        assert counted.handed_out == 2  # the anchor, and what came after it
+
+    def test_is_taken_every_so_many_events(self, counted: Counted) -> None:
+        cached = Cached(counted)
+        for number in range(7):
+            counted.append([encode(DepositMade("w1", f"d{number}", 1))])
+            counted.handed_out = 0
+            project(cached, Balance("w1"))
+            # Each third event makes a snapshot, from whose anchor on the next ones read.
+            assert counted.handed_out == [1, 2, 3, 2, 3, 4, 2][number]
+
+    def test_is_taken_of_projections_that_ask_for_it_only(self, counted: Counted) -> None:
+        counted.append([*history(20), encode(WalletClosed("w1"))])
+        cached = Cached(counted)
+        for _ in range(2):
+            counted.handed_out = 0
+            assert not project(cached, Status("w1")).open
+            assert counted.handed_out == 2
+
+    def test_is_of_one_scope(self, counted: Counted) -> None:
+        counted.append(history(5, "w1") + history(9, "w2"))
+        cached = Cached(counted)
+        for _ in range(2):
+            assert project(cached, Balance("w1")).amount == 104
+            assert project(cached, Balance("w2")).amount == 108
+
+    def test_serves_decisions_with_several_projections(self, counted: Counted) -> None:
+        counted.append(history(5, "w1") + history(9, "w2"))
+        cached = Cached(counted)
+
+        @decision
+        def compare(first: Balance, second: Balance, status: Status) -> DepositMade:
+            assert status.open
+            return DepositMade("w3", "d", second.amount - first.amount)
+
+        for _ in range(3):
+            assert compare(cached, Balance("w1"), Balance("w2"), Status("w1")).event.amount == 4
+
+    def test_is_not_changed_by_the_decision_that_used_it(self, store: EventStore) -> None:
+        class Names(Projection, snapshot_every=1):
+            wallet_id: Tag
+            names: list[str] = field(default_factory=list)
+
+            @on
+            def _(self, event: DepositMade) -> None:
+                self.names.append(event.deposit_id)
+
+        @decision
+        def spoil(names: Names) -> None:
+            names.names.append("spoiled")
+
+        store.append([encode(DepositMade("w1", "d", 1))])
+        cached = Cached(store)
+        for _ in range(3):
+            spoil(cached, Names("w1"))
+        assert project(cached, Names("w1")).names == ["d"]
+
+    def test_the_oldest_is_given_up_for_the_newest(self, counted: Counted) -> None:
+        counted.append(history(5, "w1") + history(5, "w2"))
+        cached = Cached(counted, limit=1)
+        for wallet, read in (("w1", 5), ("w2", 5), ("w2", 1), ("w1", 5)):
+            counted.handed_out = 0
+            project(cached, Balance(wallet))
+            assert counted.handed_out == read
+
+    async def test_works_on_the_awaitable_store(self) -> None:
+        async with await aio.open("memory:") as store:
+            await store.append(history(20))
+            cached = Cached(store)
+            for _ in range(2):
+                assert (await project(cached, Balance("w1"))).amount == 119
+            decided = await withdraw(cached, Balance("w1"), withdrawal_id="x", amount=119)
+            assert decided.position == 21
+            assert (await project(cached, Balance("w1"))).amount == 0
+
+
+class TestAWrongSnapshot:
+    @pytest.mark.parametrize("other", [history(20, "w1")[:4], [], history(4, "w2") + history(30, "w1")])
+    def test_of_another_history_is_not_believed(self, other: list[Event]) -> None:
+        """As after a backup was restored under a running process."""
+        with Watched() as before, Watched() as after:
+            before.append(history(20))
+            if other:
+                after.append(other)
+            cached = Cached(before)
+            project(cached, Balance("w1"))
+            cached.store = after
+            for _ in range(2):
+                assert project(cached, Balance("w1")) == project(after, Balance("w1"))
+
+    def test_whose_anchor_has_other_data_is_not_believed(self) -> None:
+        with Watched() as before, Watched() as after:
+            before.append(history(3))
+            after.append([*history(2), encode(DepositMade("w1", "d1", 7))])
+            cached = Cached(before)
+            project(cached, Balance("w1"))
+            cached.store = after
+            assert project(cached, Balance("w1")).amount == 108
+
+    def test_of_another_definition_is_not_found(self) -> None:
+        def made(**options: Any) -> type[Projection]:
+            class Count(Projection, **options):
+                wallet_id: Tag
+                amount: int = 0
+
+                @on
+                def _(self, event: DepositMade) -> None:
+                    self.amount += event.amount
+
+            return Count
+
+        def changed_handler() -> type[Projection]:
+            class Count(Projection):
+                wallet_id: Tag
+                amount: int = 0
+
+                @on
+                def _(self, event: DepositMade) -> None:
+                    self.amount += event.amount * 2
+
+            Count.definition.name = made().definition.name
+            return Count
+
+        def changed_start() -> type[Projection]:
+            class Count(Projection):
+                wallet_id: Tag
+                amount: int = 1
+
+                @on
+                def _(self, event: DepositMade) -> None:
+                    self.amount += event.amount
+
+            Count.definition.name = made().definition.name
+            return Count
+
+        same = fingerprint(made())
+        assert fingerprint(made()) == same
+        assert fingerprint(made(snapshot_every=5)) == same
+        for other in (made(version=2), changed_handler(), changed_start()):
+            assert fingerprint(other) != same
+
+    @settings(max_examples=40, deadline=None)
+    @given(
+        st.lists(st.tuples(st.sampled_from(["deposit", "withdraw", "read", "forge"]), st.integers(0, 2)), max_size=25)
+    )
+    def test_never_changes_what_is_read(self, steps: list[tuple[str, int]]) -> None:
+        with Watched() as store, Watched() as elsewhere:
+            elsewhere.append(history(9))
+            cached = Cached(store, limit=2)
+            for number, (step, wallet) in enumerate(steps):
+                name = f"w{wallet}"
+                if step == "deposit":
+                    store.append([encode(DepositMade(name, f"d{number}", 5))])
+                elif step == "withdraw":
+                    store.append([encode(WithdrawalMade(name, f"x{number}", 3))])
+                elif step == "forge":
+                    # A snapshot from another store, slipped in under this one's name.
+                    cached.store = elsewhere
+                    project(cached, Balance(name))
+                    cached.store = store
+                assert project(cached, Balance(name)) == project(store, Balance(name))
+
+
+class TestKeptInAStore:
+    def test_survives_the_process(self, tmp_path: Path, counted: Counted) -> None:
+        counted.append(history(20))
+        with fencepost.open(tmp_path / "snapshots.db") as keep:
+            project(Cached(counted, keep_in=keep), Balance("w1"))
+        with fencepost.open(tmp_path / "snapshots.db") as keep:
+            counted.handed_out = 0
+            assert project(Cached(counted, keep_in=keep), Balance("w1")).amount == 119
+            assert counted.handed_out == 1
+
+    def test_may_be_the_same_store(self, store: EventStore) -> None:
+        store.append(history(20))
+        cached = Cached(store, keep_in=store)
+        project(cached, Balance("w1"))
+        assert [event.type for event in store.read(after=20)] == [SNAPSHOT_TYPE]
+        assert project(Cached(store, keep_in=store), Balance("w1")).amount == 119
+        assert store.head() == 21
+
+    def test_a_wrong_one_is_replaced(self, counted: Counted, store: EventStore) -> None:
+        with Watched() as before:
+            before.append(history(20))
+            project(Cached(before, keep_in=store), Balance("w1"))
+        counted.append(history(2))
+        for expected in (2 + 0, 1):
+            counted.handed_out = 0
+            assert project(Cached(counted, keep_in=store), Balance("w1")).amount == 101
+            assert counted.handed_out == expected
+
+    def test_a_store_that_fails_does_not_fail_the_decision(self, store: EventStore) -> None:
+        class Full(Watched):
+            def append(self, *args: Any, **options: Any) -> Any:
+                raise StoreError("the disk is full")
+
+        store.append(history(20))
+        with Full() as keep:
+            assert withdraw(Cached(store, keep_in=keep), Balance("w1"), withdrawal_id="x", amount=1).position == 21
+
+    async def test_works_on_the_awaitable_store(self) -> None:
+        async with await aio.open("memory:") as store, await aio.open("memory:") as keep:
+            await store.append(history(20))
+            for _ in range(2):
+                assert (await project(Cached(store, keep_in=keep), Balance("w1"))).amount == 119
+            assert await keep.head() == 1
+        with fencepost.open("memory:") as blocking:
+            async with await aio.open("memory:") as store:
+                await store.append(history(20))
+                assert (await project(Cached(store, keep_in=blocking), Balance("w1"))).amount == 119
+            assert blocking.head() == 1
+
+
+class TestState:
+    def test_of_every_type_that_json_can_carry_comes_back(self, store: EventStore) -> None:
+        class Rich(Projection, snapshot_every=1):
+            wallet_id: Tag
+            names: frozenset[str] = frozenset()
+            pairs: tuple[tuple[str, int], ...] = ()
+            by_name: dict[str, int] = field(default_factory=dict)
+
+            @on
+            def _(self, event: DepositMade) -> None:
+                self.names |= {event.deposit_id}
+                self.pairs += ((event.deposit_id, event.amount),)
+                self.by_name[event.deposit_id] = event.amount
+
+        store.append([encode(DepositMade("w1", "d", 1)), encode(DepositMade("w1", "e", 2))])
+        cached = Cached(store)
+        project(cached, Rich("w1"))
+        assert project(cached, Rich("w1")) == project(store, Rich("w1"))
+
+    def test_that_would_come_back_otherwise_is_refused(self, store: EventStore) -> None:
+        class Loose(Projection, snapshot_every=1):
+            wallet_id: Tag
+            pair = None
+
+            @on
+            def _(self, event: DepositMade) -> None:
+                self.pair = (event.deposit_id, event.amount)  # type: ignore[assignment]
+
+        store.append([encode(DepositMade("w1", "d", 1))])
+        with pytest.raises(DefinitionError, match="annotate its fields"):
+            project(Cached(store), Loose("w1"))
+
+    def test_that_is_not_declared_is_refused(self, store: EventStore) -> None:
+        class Hidden(Projection, snapshot_every=1):
+            wallet_id: Tag
+
+            @on
+            def _(self, event: DepositMade) -> None:
+                self.sudden = event.amount
+
+        store.append([encode(DepositMade("w1", "d", 1))])
+        with pytest.raises(DefinitionError, match="sudden"):
+            project(Cached(store), Hidden("w1"))
+
+    def test_that_json_cannot_carry_is_refused(self, store: EventStore) -> None:
+        class Odd(Projection, snapshot_every=1):
+            wallet_id: Tag
+            number: complex = 0j
+
+            @on
+            def _(self, event: DepositMade) -> None: ...
+
+        store.append([encode(DepositMade("w1", "d", 1))])
+        with pytest.raises(DefinitionError, match="JSON"):
+            project(Cached(store), Odd("w1"))

@@ -1,0 +1,328 @@
+"""The wallet service's interface: every status that it promises."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from examples.wallet.app import create
+
+JSON = dict[str, Any]
+
+
+class Client:
+    """Calls the application in this process, without a network."""
+
+    def __init__(self, runner: asyncio.Runner, http: httpx.AsyncClient) -> None:
+        self._runner = runner
+        self._http = http
+
+    def __getattr__(self, verb: str) -> Callable[..., httpx.Response]:
+        async def call(*args: Any, **options: Any) -> httpx.Response:
+            response: httpx.Response = await getattr(self._http, verb)(*args, **options)
+            return response
+
+        return lambda *args, **options: self._runner.run(call(*args, **options))
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    app = create("memory:")
+    serving = app.router.lifespan_context(app)
+    with asyncio.Runner() as runner:
+        runner.run(serving.__aenter__())
+        yield Client(runner, httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://wallet"))
+        runner.run(serving.__aexit__(None, None, None))
+
+
+@pytest.fixture
+def ada(client: Client) -> Client:
+    """A client whose store has Ada's wallet with 100 in it, at position 1."""
+    assert client.put("/api/wallets/ada", json={"owner": "Ada", "initial_balance": 100}).status_code == 201
+    return client
+
+
+@pytest.fixture
+def both(ada: Client) -> Client:
+    assert ada.put("/api/wallets/bob", json={"owner": "Bob", "initial_balance": 5}).status_code == 201
+    return ada
+
+
+def problem(response: Any, status: int, kind: str) -> JSON:
+    """The problem that the response tells of, which must be of the kind."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    body: JSON = response.json()
+    assert body["type"] == f"/problems/{kind}"
+    assert body["status"] == status
+    assert {"title", "detail", "instance"} <= body.keys()
+    return body
+
+
+def balance(client: Client, wallet: str) -> int:
+    found: int = client.get(f"/api/wallets/{wallet}").json()["balance"]
+    return found
+
+
+class TestOpening:
+    def test_answers_201_when_it_is_new(self, client: Client) -> None:
+        response = client.put("/api/wallets/ada", json={"owner": "Ada", "initial_balance": 100})
+        assert response.status_code == 201
+        assert response.json() == {
+            "type": "WalletOpened",
+            "wallet_id": "ada",
+            "owner": "Ada",
+            "initial_balance": 100,
+            "position": 1,
+        }
+
+    def test_answers_200_when_it_is_repeated(self, ada: Client) -> None:
+        again = ada.put("/api/wallets/ada", json={"owner": "Ada", "initial_balance": 100})
+        assert (again.status_code, again.json()["position"]) == (200, 1)
+
+    @pytest.mark.parametrize("other", [{"owner": "Eve", "initial_balance": 100}, {"owner": "Ada"}])
+    def test_answers_409_with_another_body(self, ada: Client, other: JSON) -> None:
+        assert problem(ada.put("/api/wallets/ada", json=other), 409, "wallet-exists")["applied_at"] == 1
+        assert balance(ada, "ada") == 100
+
+    def test_is_recognised_after_other_operations(self, ada: Client) -> None:
+        ada.post("/api/wallets/ada/deposits", json={"deposit_id": "d", "amount": 1})
+        assert ada.put("/api/wallets/ada", json={"owner": "Ada", "initial_balance": 100}).status_code == 200
+
+
+class TestDeposit:
+    BODY = {"deposit_id": "d1", "amount": 25, "description": "salary"}  # noqa: RUF012
+
+    def test_answers_201(self, ada: Client) -> None:
+        response = ada.post("/api/wallets/ada/deposits", json=self.BODY)
+        assert response.status_code == 201
+        assert response.json() == {"type": "DepositMade", "wallet_id": "ada", **self.BODY, "position": 2}
+        assert balance(ada, "ada") == 125
+
+    def test_answers_200_with_the_first_result_when_repeated(self, ada: Client) -> None:
+        first = ada.post("/api/wallets/ada/deposits", json=self.BODY)
+        again = ada.post("/api/wallets/ada/deposits", json={**self.BODY, "amount": 999})
+        assert (again.status_code, again.json()) == (200, first.json())
+        assert balance(ada, "ada") == 125
+
+    def test_answers_404_for_an_unknown_wallet(self, ada: Client) -> None:
+        body = problem(ada.post("/api/wallets/eve/deposits", json=self.BODY), 404, "unknown-wallet")
+        assert body["wallet_id"] == "eve"
+
+
+class TestWithdrawal:
+    BODY = {"withdrawal_id": "w1", "amount": 60, "description": "rent"}  # noqa: RUF012
+
+    def test_answers_201(self, ada: Client) -> None:
+        response = ada.post("/api/wallets/ada/withdrawals", json=self.BODY)
+        assert response.status_code == 201
+        assert response.json() == {"type": "WithdrawalMade", "wallet_id": "ada", **self.BODY, "position": 2}
+        assert balance(ada, "ada") == 40
+
+    def test_answers_200_with_the_first_result_when_repeated(self, ada: Client) -> None:
+        first = ada.post("/api/wallets/ada/withdrawals", json=self.BODY)
+        again = ada.post("/api/wallets/ada/withdrawals", json=self.BODY)
+        assert (again.status_code, again.json()) == (200, first.json())
+        assert balance(ada, "ada") == 40
+
+    def test_answers_422_when_there_is_not_enough(self, ada: Client) -> None:
+        body = problem(
+            ada.post("/api/wallets/ada/withdrawals", json={**self.BODY, "amount": 101}), 422, "insufficient-funds"
+        )
+        assert (body["wallet_id"], body["balance"], body["amount"]) == ("ada", 100, 101)
+        assert balance(ada, "ada") == 100
+
+    def test_answers_404_for_an_unknown_wallet(self, ada: Client) -> None:
+        problem(ada.post("/api/wallets/eve/withdrawals", json=self.BODY), 404, "unknown-wallet")
+
+
+class TestTransfer:
+    BODY = {"transfer_id": "t1", "from_wallet_id": "ada", "to_wallet_id": "bob", "amount": 60}  # noqa: RUF012
+
+    def test_answers_201_and_moves_the_money(self, both: Client) -> None:
+        response = both.post("/api/transfers", json=self.BODY)
+        assert response.status_code == 201
+        assert response.json() == {"type": "MoneyTransferred", **self.BODY, "description": "", "position": 3}
+        assert (balance(both, "ada"), balance(both, "bob")) == (40, 65)
+
+    def test_answers_200_with_the_first_result_when_repeated(self, both: Client) -> None:
+        first = both.post("/api/transfers", json=self.BODY)
+        again = both.post("/api/transfers", json=self.BODY)
+        assert (again.status_code, again.json()) == (200, first.json())
+        assert (balance(both, "ada"), balance(both, "bob")) == (40, 65)
+
+    def test_answers_422_when_there_is_not_enough(self, both: Client) -> None:
+        problem(both.post("/api/transfers", json={**self.BODY, "amount": 101}), 422, "insufficient-funds")
+        assert (balance(both, "ada"), balance(both, "bob")) == (100, 5)
+
+    @pytest.mark.parametrize("unknown", ["from_wallet_id", "to_wallet_id"])
+    def test_answers_404_for_an_unknown_wallet(self, both: Client, unknown: str) -> None:
+        body = problem(both.post("/api/transfers", json={**self.BODY, unknown: "eve"}), 404, "unknown-wallet")
+        assert body["wallet_id"] == "eve"
+
+    def test_answers_422_to_a_transfer_to_the_same_wallet(self, both: Client) -> None:
+        body = problem(both.post("/api/transfers", json={**self.BODY, "to_wallet_id": "ada"}), 422, "invalid-input")
+        assert [error["field"] for error in body["errors"]] == ["to_wallet_id"]
+
+
+OPERATIONS = [
+    ("/api/wallets/ada/deposits", {"deposit_id": "x", "amount": 1}),
+    ("/api/wallets/ada/withdrawals", {"withdrawal_id": "x", "amount": 1}),
+    ("/api/transfers", {"transfer_id": "x", "from_wallet_id": "ada", "to_wallet_id": "bob", "amount": 1}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), OPERATIONS)
+@pytest.mark.parametrize("place", ["header", "body"])
+class TestCursor:
+    def send(self, client: Client, path: str, body: JSON, place: str, cursor: int) -> Any:
+        if place == "body":
+            return client.post(path, json={**body, "cursor": cursor})
+        return client.post(path, json=body, headers={"If-Match": f'"{cursor}"'})
+
+    def test_that_is_current_is_accepted(self, both: Client, path: str, body: JSON, place: str) -> None:
+        found = both.get("/api/wallets/ada")
+        assert found.headers["etag"] == f'"{found.json()["cursor"]}"'
+        assert self.send(both, path, body, place, found.json()["cursor"]).status_code == 201
+
+    def test_that_is_stale_answers_409_with_the_current_one(
+        self, both: Client, path: str, body: JSON, place: str
+    ) -> None:
+        both.post("/api/wallets/ada/deposits", json={"deposit_id": "other", "amount": 1})
+        refused = problem(self.send(both, path, body, place, 1), 409, "stale-cursor")
+        assert refused["cursor"] == 3
+        assert "applied_at" not in refused
+        assert self.send(both, path, body, place, refused["cursor"]).status_code == 201
+
+    def test_that_is_stale_wins_over_a_repeated_id(self, both: Client, path: str, body: JSON, place: str) -> None:
+        assert self.send(both, path, body, place, 1).status_code == 201
+        refused = problem(self.send(both, path, body, place, 1), 409, "stale-cursor")
+        assert (refused["cursor"], refused["applied_at"]) == (3, 3)
+        again = self.send(both, path, body, place, 3)
+        assert (again.status_code, again.json()["position"]) == (200, 3)
+        assert both.get("/api/health").json()["head"] == 3
+
+    def test_other_wallets_do_not_make_stale(self, both: Client, path: str, body: JSON, place: str) -> None:
+        both.post("/api/wallets/bob/deposits", json={"deposit_id": "other", "amount": 1})
+        assert self.send(both, path, body, place, 1).status_code == 201
+
+
+def test_any_cursor_will_do_for_an_asterisk(ada: Client) -> None:
+    response = ada.post("/api/wallets/ada/deposits", json=OPERATIONS[0][1], headers={"If-Match": "*"})
+    assert response.status_code == 201
+
+
+@pytest.mark.parametrize("wrong", ["abc", '"-1"', '""', '"1", "2"'])
+def test_a_cursor_that_is_none_is_refused(ada: Client, wrong: str) -> None:
+    response = ada.post("/api/wallets/ada/deposits", json=OPERATIONS[0][1], headers={"If-Match": wrong})
+    assert problem(response, 422, "invalid-input")["errors"][0]["field"] == "If-Match"
+
+
+class TestReading:
+    def test_a_wallet(self, ada: Client) -> None:
+        response = ada.get("/api/wallets/ada")
+        assert response.json() == {"wallet_id": "ada", "owner": "Ada", "balance": 100, "cursor": 1}
+
+    def test_an_unknown_wallet_is_404(self, ada: Client) -> None:
+        problem(ada.get("/api/wallets/eve"), 404, "unknown-wallet")
+        problem(ada.get("/api/wallets/eve/events"), 404, "unknown-wallet")
+
+    def test_its_history_in_pages(self, both: Client) -> None:
+        for number in range(5):
+            both.post("/api/wallets/ada/deposits", json={"deposit_id": f"d{number}", "amount": 1})
+            both.post("/api/wallets/bob/deposits", json={"deposit_id": f"e{number}", "amount": 1})
+        positions, after = [], 0
+        for expected in (3, 3, 0):
+            page = both.get("/api/wallets/ada/events", params={"after": after, "limit": 3}).json()
+            assert len(page["events"]) == expected
+            positions += [event["position"] for event in page["events"]]
+            after = page["cursor"]
+        assert positions == [1, 3, 5, 7, 9, 11]
+        assert after == 12
+
+    def test_its_history_tells_what_happened(self, both: Client) -> None:
+        both.post("/api/transfers", json=TestTransfer.BODY)
+        for wallet in ("ada", "bob"):
+            last = both.get(f"/api/wallets/{wallet}/events").json()["events"][-1]
+            assert last.pop("recorded_at").endswith("Z")
+            assert last == {"position": 3, "type": "MoneyTransferred", **TestTransfer.BODY, "description": ""}
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("body", "field"),
+        [
+            ({"deposit_id": "d"}, "amount"),
+            ({"amount": 5}, "deposit_id"),
+            ({"deposit_id": "d", "amount": 0}, "amount"),
+            ({"deposit_id": "d", "amount": -5}, "amount"),
+            ({"deposit_id": "d", "amount": 1.5}, "amount"),
+            ({"deposit_id": "d", "amount": "5"}, "amount"),
+            ({"deposit_id": "d", "amount": True}, "amount"),
+            ({"deposit_id": "d", "amount": 2**53}, "amount"),
+            ({"deposit_id": "", "amount": 5}, "deposit_id"),
+            ({"deposit_id": "a b", "amount": 5}, "deposit_id"),
+            ({"deposit_id": "d" * 65, "amount": 5}, "deposit_id"),
+            ({"deposit_id": "d", "amount": 5, "description": "x" * 501}, "description"),
+            ({"deposit_id": "d", "amount": 5, "cursor": -1}, "cursor"),
+            ({"deposit_id": "d", "amount": 5, "colour": "red"}, "colour"),
+        ],
+    )
+    def test_names_the_field(self, ada: Client, body: JSON, field: str) -> None:
+        refused = problem(ada.post("/api/wallets/ada/deposits", json=body), 422, "invalid-input")
+        assert [error["field"] for error in refused["errors"]] == [field]
+        assert ada.get("/api/health").json()["head"] == 1
+
+    def test_that_is_no_json_is_refused(self, ada: Client) -> None:
+        problem(ada.post("/api/wallets/ada/deposits", content=b"\xff{"), 422, "invalid-input")
+
+    @pytest.mark.parametrize("params", [{"after": -1}, {"limit": 0}, {"limit": 1001}, {"limit": "x"}])
+    def test_of_a_query_names_the_field(self, ada: Client, params: JSON) -> None:
+        refused = problem(ada.get("/api/wallets/ada/events", params=params), 422, "invalid-input")
+        assert [error["field"] for error in refused["errors"]] == list(params)
+
+    def test_of_a_path_names_the_field(self, ada: Client) -> None:
+        refused = problem(ada.get("/api/wallets/a%20b"), 422, "invalid-input")
+        assert [error["field"] for error in refused["errors"]] == ["wallet_id"]
+
+    def test_what_is_not_there_is_a_problem_too(self, ada: Client) -> None:
+        problem(ada.get("/api/nothing"), 404, "http")
+        problem(ada.delete("/api/wallets/ada"), 405, "http")
+
+
+class TestAround:
+    def test_health_says_how_far_the_store_reaches(self, ada: Client) -> None:
+        assert ada.get("/api/health").json() == {"status": "ok", "head": 1}
+
+    def test_the_interface_describes_itself(self, client: Client) -> None:
+        paths = client.get("/openapi.json").json()["paths"]
+        assert paths["/api/wallets/{wallet_id}/withdrawals"]["post"]["responses"].keys() >= {
+            "200",
+            "201",
+            "404",
+            "409",
+            "422",
+        }
+        (if_match,) = [
+            parameter for parameter in paths["/api/transfers"]["post"]["parameters"] if parameter["name"] == "If-Match"
+        ]
+        assert if_match["in"] == "header"
+        assert {path: set(verbs) for path, verbs in paths.items()} == {
+            "/api/wallets/{wallet_id}": {"put", "get"},
+            "/api/wallets/{wallet_id}/deposits": {"post"},
+            "/api/wallets/{wallet_id}/withdrawals": {"post"},
+            "/api/wallets/{wallet_id}/events": {"get"},
+            "/api/transfers": {"post"},
+            "/api/health": {"get"},
+            "/api/live": {"get"},
+        }
+
+    def test_the_page_is_served_and_loads_nothing_from_elsewhere(self, client: Client) -> None:
+        response = client.get("/")
+        assert response.headers["content-type"].startswith("text/html")
+        assert 'new EventSource("api/live")' in response.text
+        assert "http://" not in response.text
+        assert "https://" not in response.text
