@@ -1,0 +1,1 @@
+"""Measurements against peers, in one run on one machine, printed as ratios."""
