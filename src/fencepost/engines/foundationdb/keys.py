@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
-import fdb.tuple as tuple_layer  # type: ignore[import-untyped]
+import fdb.tuple as tuple_layer
 
 from ...buckets import ANY, Bucket, Classified, read_targets, write_buckets
 from ...errors import InvalidInput

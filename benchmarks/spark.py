@@ -1,0 +1,314 @@
+"""`python -m benchmarks.spark [scan] [postgres] [match] [lake] [memory]`: measure, then write docs/benchmarks/spark.md.
+
+Both sides of a ratio are measured in one session, one after the other, and the better of several
+rounds counts: the first one pays for starting workers. `FENCEPOST_BENCH_EVENTS` makes it smaller.
+The figures of parts that are not run are those of the last run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+from uuid import UUID
+
+import psutil
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import fencepost
+from fencepost import Event, Query
+from fencepost.spark import events, lake, match, session
+from fencepost.testing.postgres import PostgresServer
+
+from .machine import facts
+
+EVENTS = int(os.environ.get("FENCEPOST_BENCH_EVENTS", "5000000"))
+SMALL = min(EVENTS, 1_000_000)
+QUERIES = 10_000
+ROUNDS = 3
+RESULTS = Path("benchmarks/results")
+FOLDER = Path(os.environ.get("FENCEPOST_BENCH_FOLDER", "/tmp/fencepost-bench-spark"))
+NARROW = "position long, type string"
+MATCHED = "position long, type string, tags array<string>"
+
+Rows = list[dict[str, Any]]
+
+
+def made_events(first: int, count: int) -> list[Event]:
+    """200 bytes of JSON and 3 tags each, a wallet for every ten events."""
+    padding = "x" * 150
+    return [
+        Event(
+            "MoneyAdded" if number % 3 else "WalletOpened",
+            data=b'{"wallet":"w%07d","amount":%4d,"note":"%s"}' % (number // 10, number % 1000, padding.encode()),
+            tags={f"wallet:w{number // 10}", f"day:{number % 365}", "region:eu"},
+            id=UUID(int=(number * 0x9E3779B97F4A7C15F39CC0605CEDC835) % 2**128),
+            metadata={"trace": f"t{number}"} if number % 10 == 0 else None,
+        )
+        for number in range(first, first + count)
+    ]
+
+
+def sqlite_log(count: int) -> str:
+    """A store of so many events, kept between runs."""
+    path = FOLDER / f"log-{count}.db"
+    if not path.exists():
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        draft = FOLDER / f"draft-{count}.db"
+        for leftover in FOLDER.glob(f"draft-{count}.db*"):
+            leftover.unlink()
+        with fencepost.open(draft) as store:
+            for first in range(0, count, 10_000):
+                store.append(made_events(first, min(10_000, count - first)))
+        draft.rename(path)
+    return str(path)
+
+
+def best(work: Callable[[], object], rounds: int = ROUNDS) -> float:
+    """Seconds."""
+    taken = []
+    for _ in range(rounds):
+        began = perf_counter()
+        work()
+        taken.append(perf_counter() - began)
+    return min(taken)
+
+
+def scan(frame: Callable[[], DataFrame]) -> Callable[[], None]:
+    return lambda: frame().write.format("noop").mode("overwrite").save()
+
+
+def row(work: str, unit: str, ours: float, theirs: float | None, aim: float, peer: str) -> dict[str, Any]:
+    ratio = ours / theirs if theirs else ours
+    return {"work": work, "unit": unit, "ours": ours, "theirs": theirs, "ratio": ratio, "aim": aim, "peer": peer}
+
+
+def measure_scan(spark: SparkSession) -> Rows:
+    path = sqlite_log(EVENTS)
+    parquet = str(FOLDER / f"log-{EVENTS}.parquet")
+    if not Path(parquet).exists():
+        events(spark, path).write.option("compression", "zstd").parquet(parquet)
+    table = spark.read.parquet(parquet)
+    pairs = {
+        "all columns": (lambda: events(spark, path), lambda: table),
+        "2 columns": (lambda: events(spark, path, columns=NARROW), lambda: table.select("position", "type")),
+    }
+    made = []
+    for name, (ours, theirs) in pairs.items():
+        rates = EVENTS / best(scan(ours)), EVENTS / best(scan(theirs))
+        made.append(row(f"scan of SQLite, {name}", "events/s", *rates, 0.8, "the same in Parquet"))
+    return made
+
+
+def measure_postgres(spark: SparkSession) -> Rows:
+    from fencepost.engines.postgres import install, load
+
+    count = SMALL
+    with PostgresServer(tcp=True, shared_buffers="512MB", max_wal_size="4GB") as server:
+        install(server.url())
+        load(server.url(), (event for first in range(0, count, 10_000) for event in made_events(first, 10_000)))
+        ours = best(scan(lambda: events(spark, server.url(), partitions=2)))
+        jdbc = spark.read.format("jdbc").options(
+            url=f"jdbc:postgresql://127.0.0.1:{server.port}/postgres",
+            user="postgres",
+            password=server.password,
+            dbtable="(SELECT position, type, tags, data, recorded_at, id::text, metadata::text FROM fencepost.event) e",
+            partitionColumn="position",
+            lowerBound=1,
+            upperBound=count,
+            numPartitions=2,
+            fetchsize=10_000,
+        )
+        theirs = best(scan(jdbc.load))
+    return [
+        row("scan of PostgreSQL, all columns", "events/s", count / ours, count / theirs, 1.3, "Spark's JDBC source")
+    ]
+
+
+def measure_match(spark: SparkSession) -> Rows:
+    path = sqlite_log(SMALL)
+
+    def log() -> DataFrame:
+        return events(spark, path, columns=MATCHED)
+
+    queries = {f"q{number}": Query.of(tags={f"wallet:w{number}", "region:eu"}) for number in range(QUERIES)}
+    few = {name: queries[name] for name in list(queries)[:20]}
+    scanned = best(scan(log))
+    matched = best(lambda: match(log(), queries).write.format("noop").mode("overwrite").save())
+    crossed = best(lambda: crossed_join(spark, log(), few), rounds=1) * QUERIES / len(few)
+    name = f"{QUERIES:,} queries by {SMALL:,} events"
+    return [
+        row(name, "s", crossed / matched, None, 100, f"{crossed:,.0f} s for a cross join, extrapolated from {len(few)}")
+        | {"ours": matched, "theirs": crossed},
+        row(f"{name}, as scans", "s", matched / scanned, None, -4, "one scan of the same columns")
+        | {"ours": matched, "theirs": scanned},
+    ]
+
+
+def crossed_join(spark: SparkSession, log: DataFrame, queries: dict[str, Query]) -> None:
+    items = spark.createDataFrame(
+        [(name, sorted(item.tags)) for name, query in queries.items() for item in query.items],
+        "query_id string, wanted array<string>",
+    )
+    pairs = log.crossJoin(F.broadcast(items)).where(F.size(F.array_except("wanted", "tags")) == 0)
+    pairs.write.format("noop").mode("overwrite").save()
+
+
+def measure_lake(spark: SparkSession) -> Rows:
+    path = sqlite_log(SMALL)
+    folder = FOLDER / "lake"
+
+    def export() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        lake.export(spark, path, str(folder))
+
+    exported = best(export, rounds=2)
+    made = [row("lake export", "events/s", SMALL / exported, None, 150_000, "-") | {"ratio": SMALL / exported}]
+    if hasattr(fencepost.EventStore, "restore"):
+        target = FOLDER / "restored.db"
+
+        def restore() -> None:
+            for leftover in FOLDER.glob("restored.db*"):
+                leftover.unlink()
+            with fencepost.open(target) as store:
+                lake.restore(str(folder), store)
+
+        restored = best(restore, rounds=1)
+        made.append(row("lake restore", "events/s", SMALL / restored, None, 40_000, "-") | {"ratio": SMALL / restored})
+    return made
+
+
+def measure_memory(spark: SparkSession) -> Rows:
+    """The most that any Python process of Spark held while the whole log went through it."""
+    made: Rows = []
+    for count in sorted({SMALL, EVENTS}):
+        path = sqlite_log(count)
+        with Watched() as watched:
+            scan(lambda: events(spark, path))()  # noqa: B023
+        folder = FOLDER / "lake"
+        shutil.rmtree(folder, ignore_errors=True)
+        with Watched() as exporting:
+            lake.export(spark, path, str(folder))
+        made.append({"events": count, "scan_mib": watched.most_mib, "export_mib": exporting.most_mib})
+    return made
+
+
+class Watched:
+    """The resident memory of the largest Python process below this one, looked at many times a second."""
+
+    def __enter__(self) -> Watched:
+        self.most_mib = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.05):
+            for process in psutil.Process().children(recursive=True):
+                try:
+                    if "python" in process.name():
+                        self.most_mib = max(self.most_mib, process.memory_info().rss / 2**20)
+                except psutil.Error:
+                    continue
+
+
+PARTS: dict[str, Callable[[SparkSession], Rows]] = {
+    "scan": measure_scan,
+    "postgres": measure_postgres,
+    "match": measure_match,
+    "lake": measure_lake,
+    "memory": measure_memory,
+}
+
+
+def jdbc_driver() -> list[str]:
+    """Debian's `libpostgresql-jdbc-java`, or what FENCEPOST_BENCH_JDBC names; nothing but this comparison needs it."""
+    named = os.environ.get("FENCEPOST_BENCH_JDBC")
+    return [named] if named else [str(path) for path in Path("/usr/share/java").glob("postgresql*.jar")][:1]
+
+
+def main() -> None:
+    RESULTS.mkdir(exist_ok=True)
+    chosen = sys.argv[1:] or list(PARTS)
+    config = {"spark.driver.memory": "2g", "spark.jars": ",".join(jdbc_driver())}
+    spark = session("local[2]", config=config)
+    for name in chosen:
+        if name == "postgres" and not jdbc_driver():
+            print("postgres: left out; Spark's JDBC source needs Debian's libpostgresql-jdbc-java", file=sys.stderr)
+            continue
+        figures = PARTS[name](spark)
+        machine = facts("pyspark", "pyarrow", "adbc-driver-manager", "apsw")
+        result = {"machine": machine, "events": EVENTS, "figures": figures}
+        (RESULTS / f"spark-{name}.json").write_text(json.dumps(result, indent=1))
+        print(json.dumps(figures, indent=1))
+    spark.stop()
+    write(Path("docs/benchmarks/spark.md"))
+
+
+def write(target: Path) -> None:
+    """The page, made of the figures that runs have left behind. No figure is typed in."""
+    results = {
+        name: json.loads(path.read_text()) for name in PARTS if (path := RESULTS / f"spark-{name}.json").exists()
+    }
+    if not results:
+        return
+    machine = next(iter(results.values()))["machine"]
+    lines = [INTRODUCTION.strip(), "", "| machine | |", "|---|---|"]
+    lines += [f"| {name} | {what} |" for name, what in machine.items()]
+    lines += [
+        "",
+        "| work | unit | Fencepost | compared | ratio | aim | compared with |",
+        "|---|---|---:|---:|---:|---:|---|",
+    ]
+    for name in ("scan", "postgres", "match", "lake"):
+        for figure in results.get(name, {}).get("figures", []):
+            lines.append(_line(figure))
+    if "memory" in results:
+        lines += ["", "## Memory", "", MEMORY.strip(), "", "| events | scan, MiB | export, MiB |", "|---:|---:|---:|"]
+        lines += [
+            f"| {figure['events']:,} | {figure['scan_mib']:,.0f} | {figure['export_mib']:,.0f} |"
+            for figure in results["memory"]["figures"]
+        ]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text("\n".join(lines) + "\n")
+
+
+def _line(figure: dict[str, Any]) -> str:
+    aim, ratio = figure["aim"], figure["ratio"]
+    reached = ratio <= -aim if aim < 0 else ratio >= aim
+    sign, missed = ("≤" if aim < 0 else "≥"), ("" if reached else " (missed)")
+    compared = "" if figure["theirs"] is None else f"{figure['theirs']:,.2f}"
+    shown = "" if figure["theirs"] is None else f"{ratio:,.2f}x"
+    unit = "" if figure["theirs"] is None else "x"
+    return (
+        f"| {figure['work']} | {figure['unit']} | {figure['ours']:,.2f} | {compared} | {shown} "
+        f"| {sign} {abs(aim):,g}{unit}{missed} | {figure['peer']} |"
+    )
+
+
+INTRODUCTION = """
+# Benchmarks of the Spark source, match and lake
+
+Both sides of a ratio were measured in one session (`local[2]`), the best of several rounds. Events have
+200 bytes of JSON and 3 tags, an id each, and metadata every tenth. `make bench-spark` measures it again.
+"""
+
+MEMORY = """
+The most that any Python process of Spark held while the whole log went through it: bounded by the batch
+for a scan and by the row group for an export, not by the log.
+"""
+
+if __name__ == "__main__":
+    main()

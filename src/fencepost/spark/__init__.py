@@ -1,0 +1,34 @@
+"""The log on Spark: a source and a sink that Spark's own users recognise, and what is built on them.
+
+    spark = fencepost.spark.session()
+    events = spark.read.format("fencepost").option("store", "wallet.db").load()
+
+    session         a SparkSession that is ready, wherever it runs
+    java            the Java that came from PyPI, where the machine has none
+    options         what a reader and a writer can be told, checked before anything runs
+    columns         the columns of an event, and which of them are asked for
+    selection       which events are asked for: a range, a query, Spark's own filters
+    arrow           from what a store keeps to the record batches that Spark takes
+    scanning        how to read each kind of store, and where to cut it into partitions
+    sqlite_scan, postgres_scan, store_scan, lake_scan     the kinds
+    source, stream  Spark's batch and streaming reader
+    sink, staging   Spark's writer: staged by the tasks, stored by the driver, once
+    matching        every pair of many queries and many events, by an equi-join
+    lake            the log as Parquet files that prove themselves; Delta and Iceberg over them
+
+Nothing outside of this package imports pyspark. docs/how-to/spark.md shows it at work.
+"""
+
+from __future__ import annotations
+
+try:
+    import pyarrow  # noqa: F401
+    import pyspark  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"{error}; Spark comes with an extra of its own: pip install 'fencepost[spark]'") from error
+
+from .matching import match
+from .session import register, session
+from .source import events
+
+__all__ = ["events", "match", "register", "session"]

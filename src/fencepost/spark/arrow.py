@@ -1,0 +1,215 @@
+"""From what a store keeps to the record batches that Spark takes, a column at a time.
+
+Stores keep tags and metadata as JSON, times as microseconds and ids as 16 bytes; Spark takes
+lists, maps, timestamps and text. Millions of rows go through here, so no row becomes a Python
+object unless its content forces it: tags with a backslash, metadata that is there at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import InvalidInput
+from ..model import SequencedEvent, encode_moment
+
+LONGEST: Final = 2**63 - 1  # a position that a long holds
+
+_decode_strings = msgspec.json.Decoder(list[str]).decode
+_decode_mapping = msgspec.json.Decoder(dict[str, str]).decode
+
+_HEX: Final = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), dtype="S2")
+# Where the 32 digits of an id are among its 36 characters; the rest are dashes.
+_DIGITS: Final = np.array([at for at in range(36) if at not in (8, 13, 18, 23)])
+
+
+def needed(schema: pa.Schema) -> list[str]:
+    """What must be read for these columns: to name an event that cannot be decoded, a little more."""
+    names = list(schema.names)
+    if "data" in names and not pa.types.is_binary(schema.field("data").type):
+        names += [name for name in ("position", "type") if name not in names]
+    return names
+
+
+def to_spark(stored: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns that the schema names, in its order and as its types."""
+    arrays = [_CONVERSIONS[field.name](stored.column(field.name), field.type, stored) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def from_events(events: Sequence[SequencedEvent], columns: Sequence[str]) -> pa.RecordBatch:
+    """What a store's reading hands out, in the stored form."""
+    made: dict[str, pa.Array] = {name: _GATHERED[name](events) for name in columns}
+    return pa.RecordBatch.from_arrays(list(made.values()), names=list(made))
+
+
+def _position(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Array:
+    if column.type == type:
+        return column
+    if pa.types.is_decimal(type):
+        return column.cast(type) if pa.types.is_decimal(column.type) else column.cast(pa.decimal128(19, 0)).cast(type)
+    try:
+        return column.cast(type)
+    except pa.ArrowInvalid:
+        raise InvalidInput(
+            "column 'position'", "a position is wider than a long; read it as decimal(38,0) with .schema(...)"
+        ) from None
+
+
+def _text(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Array:
+    return column if column.type == type else column.cast(type)
+
+
+def _tags(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Array:
+    if not pa.types.is_string(column.type):
+        return pa.ListArray.from_arrays(*_list_parts(column), type=type)
+    if pc.any(pc.match_substring(column, "\\")).as_py():
+        return pa.array([_decode_strings(text) for text in column.to_pylist()], type=type)
+    # Without a backslash no quote is escaped, so each '","' is a border between two tags and nothing else.
+    inside = pc.utf8_slice_codeunits(column, 2, -2)
+    offsets, values = _list_parts(pc.split_pattern(inside, '","'))
+    tagged = pa.ListArray.from_arrays(offsets, values, type=type)
+    untagged = pc.equal(column, "[]")
+    if pc.any(untagged).as_py():  # splitting nothing gives one empty string
+        tagged = pc.if_else(untagged, pa.scalar([], type=type), tagged)
+    return tagged
+
+
+def _list_parts(column: pa.ListArray) -> tuple[pa.Array, pa.Array]:
+    """Offsets from 0 and the values between them, also of a slice."""
+    first = column.offsets[0].as_py() if len(column) else 0
+    return (pc.subtract(column.offsets, first) if first else column.offsets), column.flatten()
+
+
+def _data(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Array:
+    if pa.types.is_binary(type):
+        return column
+    if pa.types.is_string(type):
+        try:
+            return column.cast(type)
+        except pa.ArrowInvalid:
+            _decode_all(column, stored, bytes.decode, "UTF-8")
+            raise
+    return _variants(column, type, stored)
+
+
+def _variants(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Array:
+    from pyspark.sql.types import VariantVal
+
+    parsed = _decode_all(column, stored, lambda data: VariantVal.parseJson(data.decode()), "JSON")
+    values = pa.array([variant.value for variant in parsed], type=pa.binary())
+    metadata = pa.array([variant.metadata for variant in parsed], type=pa.binary())
+    return pa.StructArray.from_arrays([values, metadata], fields=list(type))
+
+
+def _decode_all(column: pa.Array, stored: pa.RecordBatch, decode: Callable[[bytes], Any], form: str) -> list[Any]:
+    decoded = []
+    for index, data in enumerate(column.to_pylist()):
+        try:
+            decoded.append(decode(data))
+        except Exception as error:
+            position, kind = stored.column("position")[index], stored.column("type")[index]
+            raise InvalidInput(
+                "column 'data'",
+                f"the event at position {position}, of type {kind.as_py()!r}, is no {form} ({error}); "
+                "read it with .option('data', 'binary')",
+            ) from None
+    return decoded
+
+
+def _time(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Array:
+    return column.view(type) if pa.types.is_int64(column.type) else column.cast(type)
+
+
+def _id(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Array:
+    """Ids as text, all of them at once: two digits for each byte from a table, four dashes between."""
+    if pa.types.is_string(column.type):
+        return column
+    if not pa.types.is_fixed_size_binary(column.type):
+        column = pc.if_else(pc.equal(pc.binary_length(column), 16), column, pa.scalar(None, column.type))
+        column = column.cast(pa.binary(16))
+    if column.null_count == len(column):
+        return pa.nulls(len(column), type)
+    filled = pc.fill_null(column, b"\0" * 16) if column.null_count else column
+    content = np.frombuffer(filled.buffers()[1], dtype=np.uint8)
+    content = content[16 * filled.offset : 16 * (filled.offset + len(filled))]
+    text = np.full((len(filled), 36), ord("-"), dtype=np.uint8)
+    text[:, _DIGITS] = _HEX[content].view(np.uint8).reshape(len(filled), 32)
+    offsets = np.arange(0, 36 * (len(filled) + 1), 36, dtype=np.int32)
+    ids = pa.StringArray.from_buffers(len(filled), pa.py_buffer(offsets), pa.py_buffer(text))
+    return pc.if_else(pc.is_null(column), pa.scalar(None, type), ids) if column.null_count else ids
+
+
+def _metadata(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Array:
+    """An event without metadata has an empty map: there is one way of having none."""
+    if pa.types.is_map(column.type):
+        return pc.fill_null(column, []).cast(type) if column.null_count else column.cast(type)
+    lengths = pc.fill_null(pc.binary_length(column), 0)
+    filled = np.flatnonzero(np.asarray(lengths))
+    counts = np.zeros(len(column) + 1, dtype=np.int32)
+    names: list[str] = []
+    values: list[str] = []
+    for index, text in zip(filled.tolist(), column.take(pa.array(filled)).to_pylist(), strict=True):
+        mapping = _decode_mapping(text)
+        counts[index + 1] = len(mapping)
+        names.extend(mapping)
+        values.extend(mapping.values())
+    offsets = pa.array(np.cumsum(counts, dtype=np.int32))
+    return pa.MapArray.from_arrays(offsets, pa.array(names, pa.string()), pa.array(values, pa.string()), type=type)
+
+
+_CONVERSIONS: Final[dict[str, Callable[[pa.Array, pa.DataType, pa.RecordBatch], pa.Array]]] = {
+    "position": _position,
+    "type": _text,
+    "tags": _tags,
+    "data": _data,
+    "recorded_at": _time,
+    "id": _id,
+    "metadata": _metadata,
+}
+
+
+def _positions_of(events: Sequence[SequencedEvent]) -> pa.Array:
+    positions = [event.position for event in events]
+    wide = any(position > LONGEST for position in positions)
+    return pa.array(positions, type=pa.decimal128(38, 0) if wide else pa.int64())
+
+
+def _tags_of(events: Sequence[SequencedEvent]) -> pa.Array:
+    stored = [event._tags for event in events]
+    if all(isinstance(tags, str) for tags in stored):
+        return pa.array(stored, type=pa.string())
+    return pa.array([sorted(event.tags) for event in events], type=pa.list_(pa.string()))
+
+
+def _times_of(events: Sequence[SequencedEvent]) -> pa.Array:
+    stored = [event._recorded_at for event in events]
+    return pa.array([at if isinstance(at, int) else encode_moment(at) for at in stored], type=pa.int64())
+
+
+def _ids_of(events: Sequence[SequencedEvent]) -> pa.Array:
+    stored = [event._id for event in events]
+    return pa.array([id if id is None or isinstance(id, bytes) else id.bytes for id in stored], type=pa.binary(16))
+
+
+def _metadata_of(events: Sequence[SequencedEvent]) -> pa.Array:
+    stored = [event._metadata for event in events]
+    if any(isinstance(metadata, Mapping) for metadata in stored):
+        return pa.array([list(event.metadata.items()) for event in events], type=pa.map_(pa.string(), pa.string()))
+    return pa.array(stored, type=pa.string())
+
+
+_GATHERED: Final[dict[str, Callable[[Sequence[SequencedEvent]], pa.Array]]] = {
+    "position": _positions_of,
+    "type": lambda events: pa.array([event.type for event in events], type=pa.string()),
+    "tags": _tags_of,
+    "data": lambda events: pa.array([event.data for event in events], type=pa.binary()),
+    "recorded_at": _times_of,
+    "id": _ids_of,
+    "metadata": _metadata_of,
+}

@@ -1,0 +1,279 @@
+"""The log as Parquet files that prove themselves: export, verify, restore, and keep current.
+
+Spark spreads the work, the workers write the files. A chunk is a range of positions; its file is
+written under a passing name, synced, hashed, and only then given its own name. The driver adds
+the chunks of a finished round to the manifest in one step. So an export that is killed is started
+again and goes on after the last round, and nothing that the manifest names ever changes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from ..errors import InvalidInput, StoreCorrupt, StoreError
+from ..model import SequencedEvent, checked_position
+from ..store import EventStore
+from .arrow import to_spark
+from .lake_files import (
+    EVENTS,
+    MANIFEST,
+    SCHEMA,
+    LakeFile,
+    Manifest,
+    file_name,
+    read_manifest,
+    sha256_of,
+    write_manifest,
+)
+from .lake_scan import COLUMNS, events_of, read_files
+from .options import absolute
+from .reporting import reporting
+from .scanning import Scan, scan_of
+from .selection import Selection
+
+CHUNK_EVENTS: Final = 250_000
+ROW_GROUP_EVENTS: Final = 50_000  # what a filter on positions or types can pass over
+RESTORE_EVENTS: Final = 20_000
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export has done: everything up to `upto` is in the lake now."""
+
+    files: int
+    events: int
+    upto: int
+
+
+def export(
+    spark: SparkSession,
+    store: str,
+    folder: str,
+    *,
+    upto: int | None = None,
+    chunk: int = CHUNK_EVENTS,
+    delta: bool = False,
+    iceberg: bool = False,
+    on_progress: Progress | None = None,
+) -> Exported:
+    """Bring the lake in the folder up to the store's head, or up to `upto`; it is made if need be.
+
+    `delta` and `iceberg` keep a table of that kind over the same files.
+    """
+    if chunk < 1:
+        raise InvalidInput("chunk", f"at least 1 event is needed, not {chunk}")
+    scan = scan_of(absolute(store))
+    target = Path(folder).absolute()
+    with scan.open() as opened:
+        head = opened.head()
+        end = head if upto is None else min(checked_position(upto, "upto"), head)
+        (target / EVENTS).mkdir(parents=True, exist_ok=True)
+        manifest = read_manifest(target) if (target / MANIFEST).exists() else Manifest()
+        _check_same_log(opened, target, manifest)
+        before = manifest
+        chunks = cut(opened, manifest.upto, end, chunk, gaps=store.startswith("fdb:"))
+        while round := list(islice(chunks, _parallelism(spark))):
+            files = _on_spark(spark, round, partial(_write_chunks, scan=scan, folder=str(target)))
+            manifest = Manifest(files=(*manifest.files, *files))
+            write_manifest(target, manifest)
+            if on_progress is not None:
+                on_progress(manifest.upto, end)
+    if not (target / MANIFEST).exists():
+        write_manifest(target, manifest)
+    if delta:
+        from .lake_tables import sync_delta
+
+        sync_delta(target, manifest)
+    if iceberg:
+        from .lake_tables import sync_iceberg
+
+        sync_iceberg(target, manifest)
+    return Exported(len(manifest.files) - len(before.files), manifest.rows - before.rows, manifest.upto)
+
+
+def verify(spark: SparkSession, folder: str) -> list[str]:
+    """What is wrong with the lake, a sentence for each file; nothing when everything is as the manifest says."""
+    target = Path(folder).absolute()
+    try:
+        files = read_manifest(target).files
+    except StoreCorrupt as error:
+        return [str(error)]
+    problems = []
+    todo = iter(files)
+    while round := list(islice(todo, 4 * _parallelism(spark))):
+        found = _on_spark(spark, round, partial(_verify_files, folder=str(target)))
+        problems += [f"{file.path}: {file.sha256}" for file in found if file.sha256]
+    return problems
+
+
+def restore(folder: str, store: EventStore, *, on_progress: Progress | None = None) -> int:
+    """Put the lake's events into the store, with their positions, ids and times; the store's head then.
+
+    The store is empty, or holds the beginning of the same log: then this goes on where it ended.
+    """
+    target = Path(folder).absolute()
+    manifest = read_manifest(target)
+    _check_same_log(store, target, manifest)
+    after = store.head()
+    events = (
+        event for batch in read_files(target, Selection(after, manifest.upto), COLUMNS) for event in events_of(batch)
+    )
+    while taken := list(islice(events, RESTORE_EVENTS)):
+        restore_events(store, taken)
+        if on_progress is not None:
+            on_progress(taken[-1].position, manifest.upto)
+    return store.head()
+
+
+def restore_events(store: EventStore, events: Sequence[SequencedEvent]) -> None:
+    """Store the events as they are, positions and times included, behind the store's head; all or none."""
+    as_they_are: Callable[[Sequence[SequencedEvent]], object] | None = getattr(store, "restore", None)
+    if as_they_are is None:
+        raise StoreError("this engine cannot store events with their positions and times")
+    as_they_are(events)
+
+
+def cut(store: EventStore, after: int, upto: int, chunk: int, *, gaps: bool) -> Iterator[tuple[int, int]]:
+    """Ranges of about `chunk` events. Without gaps they end at multiples of it, wherever an export began."""
+    while after < upto:
+        if gaps:
+            reading = store.read(after=after, upto=upto, limit=chunk)
+            for _ in reading:
+                pass
+            border = reading.head
+        else:
+            border = min((after // chunk + 1) * chunk, upto)
+        yield after, border
+        after = border
+
+
+def _check_same_log(store: EventStore, folder: Path, manifest: Manifest) -> None:
+    """Refuse to mix two logs: where both have come, their last common event is the same."""
+    common = min(manifest.upto, store.head())
+    if common == 0:
+        return
+    (stored,) = store.read(after=common - 1, upto=common)
+    for batch in read_files(folder, Selection(common - 1, common), COLUMNS):
+        for kept in events_of(batch):
+            if kept != stored:
+                raise InvalidInput(
+                    "folder", f"{folder} holds another log: its event at position {common} is not the store's"
+                )
+
+
+def _parallelism(spark: SparkSession) -> int:
+    """How many tasks run at once. Spark Connect does not say; then a few rounds more are no harm."""
+    try:
+        return max(1, spark.sparkContext.defaultParallelism)
+    except Exception:
+        return 4
+
+
+Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+_WIRE: Final = "line string"
+_WIRE_ARROW: Final = pa.schema([("line", pa.string())])
+
+
+def _on_spark(spark: SparkSession, inputs: Sequence[object], work: Work) -> list[LakeFile]:
+    """A task for each input; what they give back, in order of position."""
+    lines = [(msgspec.json.encode(each).decode(),) for each in inputs]
+    given = spark.createDataFrame(lines, _WIRE).repartition(len(lines))
+    found = [msgspec.json.decode(row["line"], type=LakeFile) for row in given.mapInArrow(work, _WIRE).collect()]
+    return sorted(found, key=lambda file: file.after)
+
+
+def _write_chunks(batches: Iterator[pa.RecordBatch], scan: Scan, folder: str) -> Iterator[pa.RecordBatch]:
+    """In a worker: a file for each range."""
+    with reporting():
+        for batch in batches:
+            for line in batch.column("line").to_pylist():
+                after, upto = msgspec.json.decode(line, type=tuple[int, int])
+                file = write_chunk(scan, Path(folder), after, upto)
+                yield pa.RecordBatch.from_pylist([{"line": msgspec.json.encode(file).decode()}], schema=_WIRE_ARROW)
+
+
+def write_chunk(scan: Scan, folder: Path, after: int, upto: int) -> LakeFile:
+    path = file_name(after, upto)
+    target = folder / path
+    draft = target.with_name(f".{uuid4().hex}")
+    first = last = rows = 0
+    try:
+        with pq.ParquetWriter(
+            draft,
+            SCHEMA,
+            compression="zstd",
+            use_dictionary=["type", "tags.list.element", "metadata.key_value.key"],
+            write_statistics=["position", "type", "recorded_at"],
+            sorting_columns=[pq.SortingColumn(0)],
+        ) as writer:
+            for table in _row_groups(scan, after, upto):
+                writer.write_table(table, row_group_size=ROW_GROUP_EVENTS)
+                first = first or table.column("position")[0].as_py()
+                last = table.column("position")[-1].as_py()
+                rows += table.num_rows
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        size, digest = draft.stat().st_size, sha256_of(draft)
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+    return LakeFile(path=path, after=after, upto=upto, first=first, last=last, rows=rows, bytes=size, sha256=digest)
+
+
+def _row_groups(scan: Scan, after: int, upto: int) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    for stored in scan.batches(Selection(after, upto), COLUMNS):
+        held.append(to_spark(stored, SCHEMA))
+        while sum(batch.num_rows for batch in held) >= ROW_GROUP_EVENTS:
+            table = pa.Table.from_batches(held, SCHEMA)
+            yield table.slice(0, ROW_GROUP_EVENTS)
+            held = table.slice(ROW_GROUP_EVENTS).to_batches()
+    if held:
+        yield pa.Table.from_batches(held, SCHEMA)
+
+
+def _verify_files(batches: Iterator[pa.RecordBatch], folder: str) -> Iterator[pa.RecordBatch]:
+    """In a worker: each file as it was given, with what is wrong with it in the place of its checksum."""
+    for batch in batches:
+        for line in batch.column("line").to_pylist():
+            file = msgspec.json.decode(line, type=LakeFile)
+            judged = msgspec.structs.replace(file, sha256=problem_of(Path(folder), file))
+            yield pa.RecordBatch.from_pylist([{"line": msgspec.json.encode(judged).decode()}], schema=_WIRE_ARROW)
+
+
+def problem_of(folder: Path, file: LakeFile) -> str:
+    """What is wrong with the file, nothing if it is as the manifest says."""
+    path = folder / file.path
+    if not path.exists():
+        return "missing"
+    if path.stat().st_size != file.bytes:
+        return f"{path.stat().st_size} bytes, and the manifest says {file.bytes}"
+    digest = sha256_of(path)
+    if digest != file.sha256:
+        return f"its SHA-256 is {digest}, and the manifest says {file.sha256}"
+    rows, previous = 0, file.after
+    with pq.ParquetFile(path) as parquet:
+        for batch in parquet.iter_batches(columns=["position"]):
+            for position in batch.column("position").to_pylist():
+                if position <= previous:
+                    return f"position {position} follows on {previous}"
+                previous = position
+            rows += batch.num_rows
+    if rows != file.rows or previous != file.last:
+        return f"{rows} events up to {previous}, and the manifest says {file.rows} up to {file.last}"
+    return ""

@@ -1,0 +1,120 @@
+"""What a lake is on disk: Parquet files of consecutive positions, and a manifest that proves them.
+
+    <folder>/manifest.json                       every file: positions, rows, size, SHA-256
+    <folder>/events/<first>-<last>.parquet       zstd, sorted by position
+
+A file is there whole, under its final name, before the manifest names it, and the manifest is
+replaced in one step. So whoever reads the manifest sees a consistent prefix of the log, and an
+export that was killed leaves at worst a file that the next one writes again.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import file_digest
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from ..errors import FormatUnsupported, StoreCorrupt, StoreUnavailable
+
+FORMAT: Final = 1
+MANIFEST: Final = "manifest.json"
+EVENTS: Final = "events"
+
+# What the source gives as well, so that the files can be read by any tool under the same names.
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("position", pa.int64(), nullable=False),
+        pa.field("type", pa.string(), nullable=False),
+        pa.field("tags", pa.list_(pa.field("element", pa.string())), nullable=False),
+        pa.field("data", pa.binary(), nullable=False),
+        pa.field("recorded_at", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("id", pa.string()),
+        pa.field("metadata", pa.map_(pa.string(), pa.string()), nullable=False),
+    ]
+)
+
+
+class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file: everything with after < position <= upto is in it and nothing else."""
+
+    path: str  # relative to the folder
+    after: int
+    upto: int
+    first: int
+    last: int
+    rows: int
+    bytes: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The files, in order and without a gap between them."""
+
+    format: int = FORMAT
+    files: tuple[LakeFile, ...] = ()
+
+    @property
+    def upto(self) -> int:
+        """Everything up to here is in the lake."""
+        return self.files[-1].upto if self.files else 0
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    path = folder / MANIFEST
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        raise StoreUnavailable(f"{folder}: there is no such lake; `fencepost lake export` makes one") from None
+    try:
+        version = msgspec.json.decode(text, type=dict[str, msgspec.Raw]).get("format", msgspec.Raw(b"0"))
+        if int(bytes(version)) > FORMAT:
+            raise FormatUnsupported(
+                f"{path}: written in format {int(bytes(version))}; this version of Fencepost reads up to {FORMAT}: "
+                "upgrade Fencepost"
+            )
+        manifest = msgspec.json.decode(text, type=Manifest)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise StoreCorrupt(f"{path}: not a lake's manifest: {error}") from None
+    after = 0
+    for file in manifest.files:
+        if file.after != after or not file.after < file.first <= file.last <= file.upto:
+            raise StoreCorrupt(f"{path}: {file.path} does not follow on position {after}")
+        after = file.upto
+    return manifest
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """In one step, and on disk before it counts."""
+    draft = folder / f"{MANIFEST}.{os.getpid()}"
+    with draft.open("wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(folder / MANIFEST)
+    sync_folder(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def file_name(after: int, upto: int) -> str:
+    """Names sort as positions do."""
+    return f"{EVENTS}/{after + 1:020d}-{upto:020d}.parquet"
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,187 @@
+"""Every pair of many queries and many events, by an equi-join.
+
+Asking each query about each event is a cross join: 10,000 queries and a million events are ten
+billion questions. The kernel's cover makes it a join on keys: an event that matches an item has
+each of the item's tags, so any one of them can be the key, and where an item has none its types
+are, or ALL. What the join finds is then tested exactly, as `buckets.matches` defines it.
+
+The key of an item is the tag that is rarest in a sample of the events: joined on a tag that every
+event has, it would be a cross join again. Any choice is sound; a bad one is slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ..errors import InvalidInput
+from ..model import AppendCondition, Query, QueryItem
+from .reporting import reporting
+
+SAMPLE_EVENTS: Final = 10_000
+BROADCAST_ITEMS: Final = 200_000  # more are left to Spark to shuffle
+
+# How the keys of each kind begin. A tag stands for itself; no tag holds NUL, so none is taken for a type.
+TAG: Final = ""
+TYPE: Final = "\0type:"
+ALL: Final = "\0all"
+
+Queries: TypeAlias = DataFrame | Mapping[str, Query | AppendCondition]
+
+ITEMS: Final = (
+    "query_id string, item int, kind string, key string, item_types array<string>, item_tags array<string>, "
+    "item_after decimal(38,0), item_upto decimal(38,0)"
+)
+ITEMS_ARROW: Final = pa.schema(
+    [
+        ("query_id", pa.string()),
+        ("item", pa.int32()),
+        ("kind", pa.string()),
+        ("key", pa.string()),
+        ("item_types", pa.list_(pa.string())),
+        ("item_tags", pa.list_(pa.string())),
+        ("item_after", pa.decimal128(38, 0)),
+        ("item_upto", pa.decimal128(38, 0)),
+    ]
+)
+
+
+def match(events: DataFrame, queries: Queries) -> DataFrame:
+    """Each query together with each event that it matches: `query_id`, then the events' columns.
+
+    `events` needs the columns position, type and tags. `queries` is a mapping from a name to a
+    `Query`, or to an `AppendCondition` for its query and its `after`; or a DataFrame with the columns
+    query_id and query (as `Query.to_json` writes it) and, if wanted, after and upto.
+    """
+    for name in ("position", "type", "tags"):
+        if name not in events.columns:
+            raise InvalidInput("events", f"the column {name!r} is missing; it decides what matches")
+    items, shapes = _prepared(events, queries)
+    found = (
+        events.withColumn("key", _keys(set(shapes)))
+        .join(items, "key")
+        .where(_exactly())
+        .select("query_id", *[events[name] for name in events.columns])
+    )
+    # An event that several items of a query match is still one pair.
+    return found.dropDuplicates(["query_id", "position"]) if any(shapes.values()) else found
+
+
+def _prepared(events: DataFrame, queries: Queries) -> tuple[DataFrame, dict[str, int]]:
+    """The items with their keys; and which kinds of keys there are, with the highest number of an item among them."""
+    spark = events.sparkSession
+    common = _common_tags(events)
+    few = _from_mapping(queries) if isinstance(queries, Mapping) else _collected(_checked(queries))
+    if few is not None:
+        items = pa.Table.from_batches([_items_of(few, common)])
+        shapes: dict[str, int] = {}
+        for kind, number in zip(items["kind"].to_pylist(), items["item"].to_pylist(), strict=True):
+            shapes[kind] = max(shapes.get(kind, 0), number)
+        return F.broadcast(spark.createDataFrame(items).drop("kind")), shapes
+    assert isinstance(queries, DataFrame)
+    spread = _checked(queries).mapInArrow(partial(_items, common=common), ITEMS)
+    counted = spread.groupBy("kind").agg(F.max("item").alias("last")).collect()
+    return spread.drop("kind"), {row["kind"]: row["last"] for row in counted}
+
+
+def _keys(kinds: set[str]) -> Column:
+    """One row for each key of an event that any item could have chosen."""
+    rest = [F.concat(F.lit(TYPE), F.col("type"))] if TYPE in kinds else []
+    rest += [F.lit(ALL)] if ALL in kinds else []
+    if TAG not in kinds:
+        return F.explode(F.array(*rest))
+    return F.explode(F.concat("tags", F.array(*rest)) if rest else F.col("tags"))
+
+
+def _exactly() -> Column:
+    """`buckets.matches` for the one item of the row, and the range of its query."""
+    any_type = F.size("item_types") == 0
+    all_tags = F.size(F.array_except("item_tags", "tags")) == 0
+    return (
+        (any_type | F.array_contains(F.col("item_types"), F.col("type")))
+        & all_tags
+        & (F.col("item_after").isNull() | (F.col("position") > F.col("item_after")))
+        & (F.col("item_upto").isNull() | (F.col("position") <= F.col("item_upto")))
+    )
+
+
+def _common_tags(events: DataFrame) -> dict[str, int]:
+    """How often tags occur among some of the events; what does not is rare enough."""
+    sample = events.select("tags").limit(SAMPLE_EVENTS).select(F.explode("tags").alias("tag"))
+    counted = sample.groupBy("tag").count().where(f"count > {SAMPLE_EVENTS // 1000}").collect()
+    return {row["tag"]: row["count"] for row in counted}
+
+
+def _items(batches: Iterator[pa.RecordBatch], common: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
+    """In a worker, for more queries than the driver should hold."""
+    with reporting():
+        for batch in batches:
+            yield _items_of(batch.to_pylist(), common)
+
+
+def _items_of(queries: Iterable[Mapping[str, Any]], common: Mapping[str, int]) -> pa.RecordBatch:
+    """The items of the queries, a row for each key that one has."""
+    rows: list[dict[str, Any]] = []
+    for given in queries:
+        try:
+            query = Query.from_json(given["query"])
+        except InvalidInput as error:
+            raise InvalidInput(f"query {given['query_id']!r}, {error.field}", error.problem) from None
+        for number, item in enumerate(query.items):
+            for kind, key in _keys_of(item, common):
+                rows.append(
+                    {
+                        "query_id": given["query_id"],
+                        "item": number,
+                        "kind": kind,
+                        "key": key,
+                        "item_types": sorted(item.types),
+                        "item_tags": sorted(item.tags),
+                        "item_after": given["after"],
+                        "item_upto": given["upto"],
+                    }
+                )
+    return pa.RecordBatch.from_pylist(rows, schema=ITEMS_ARROW)
+
+
+def _keys_of(item: QueryItem, common: Mapping[str, int]) -> list[tuple[str, str]]:
+    """`buckets.read_keys` with the freedom that it leaves: which of the tags."""
+    if item.tags:
+        return [(TAG, min(item.tags, key=lambda tag: (common.get(tag, 0), tag)))]
+    if item.types:
+        return [(TYPE, TYPE + type) for type in sorted(item.types)]
+    return [(ALL, ALL)]
+
+
+def _checked(queries: DataFrame) -> DataFrame:
+    for name in ("query_id", "query"):
+        if name not in queries.columns:
+            raise InvalidInput("queries", f"the column {name!r} is missing; a query has a name and a JSON text")
+    after, upto = (
+        F.col(name).cast("decimal(38,0)") if name in queries.columns else F.lit(None).cast("decimal(38,0)")
+        for name in ("after", "upto")
+    )
+    return queries.select(
+        F.col("query_id").cast("string"), F.col("query").cast("string"), after.alias("after"), upto.alias("upto")
+    )
+
+
+def _collected(queries: DataFrame) -> list[Mapping[str, Any]] | None:
+    """The queries on the driver, None when they are too many."""
+    taken = queries.limit(BROADCAST_ITEMS + 1).collect()
+    return None if len(taken) > BROADCAST_ITEMS else [row.asDict() for row in taken]
+
+
+def _from_mapping(queries: Mapping[str, Query | AppendCondition]) -> list[Mapping[str, Any]]:
+    rows: list[Mapping[str, Any]] = []
+    for name, given in queries.items():
+        if not isinstance(given, (Query, AppendCondition)):
+            raise InvalidInput(f"queries[{name!r}]", f"a Query is needed, not {type(given).__name__}")
+        query, after = (given, None) if isinstance(given, Query) else (given.fail_if_events_match, given.after)
+        rows.append({"query_id": name, "query": query.to_json(), "after": after, "upto": None})
+    return rows

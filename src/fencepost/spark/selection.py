@@ -1,0 +1,115 @@
+"""Which events are asked for: a range of positions, a query, and Spark's own filters.
+
+Spark's filters narrow what is read and are then applied by Spark once more: so a filter that is
+pushed down in part, or not at all, changes the speed of a read and never its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from decimal import Decimal
+from typing import Any, Final
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from ..model import MAX_POSITION, Query, encode_moment
+
+EVERYTHING: Final = Query.all()
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The events with after < position <= upto that match the query and the rest."""
+
+    after: int
+    upto: int
+    query: Query = EVERYTHING
+    types: frozenset[str] | None = None
+    recorded_from: int | None = None  # microseconds since 1970, both ends included
+    recorded_upto: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.after >= self.upto or self.types == frozenset()
+
+    def between(self, after: int, upto: int) -> Selection:
+        return replace(self, after=max(self.after, after), upto=min(self.upto, upto))
+
+    def narrowed(self, filters: Iterable[Filter]) -> Selection:
+        narrowed = self
+        for filter in filters:
+            narrowed = _narrowed(narrowed, filter)
+        return narrowed
+
+
+def _narrowed(selection: Selection, filter: Filter) -> Selection:
+    """What is left of the selection; all of it when the filter says nothing that can be used."""
+    attribute = getattr(filter, "attribute", ())
+    value: Any = getattr(filter, "value", None)
+    if attribute == ("position",):
+        if isinstance(filter, In):
+            numbers = [number for number in map(_number, value) if number is not None]
+            if len(numbers) < len(value) or not numbers:
+                return selection
+            return selection.between(_floor(min(numbers)) - 1, _floor(max(numbers)))
+        number = _number(value)
+        return selection if number is None else _narrowed_position(selection, filter, number)
+    if attribute == ("type",):
+        if isinstance(filter, (EqualTo, EqualNullSafe)) and isinstance(value, str):
+            return _with_types(selection, {value})
+        if isinstance(filter, In) and all(isinstance(type, str) for type in value):
+            return _with_types(selection, value)
+    if attribute == ("recorded_at",) and isinstance(value, datetime):
+        return _narrowed_time(selection, filter, value)
+    return selection
+
+
+def _narrowed_position(selection: Selection, filter: Filter, number: Decimal) -> Selection:
+    whole = _floor(number)
+    below = whole if number > whole else whole - 1  # the highest position below the number
+    if isinstance(filter, (EqualTo, EqualNullSafe)):
+        return selection.between(whole - 1, whole)
+    if isinstance(filter, GreaterThan):
+        return selection.between(whole, MAX_POSITION)
+    if isinstance(filter, GreaterThanOrEqual):
+        return selection.between(below, MAX_POSITION)
+    if isinstance(filter, LessThan):
+        return selection.between(0, below)
+    if isinstance(filter, LessThanOrEqual):
+        return selection.between(0, whole)
+    return selection
+
+
+def _narrowed_time(selection: Selection, filter: Filter, moment: datetime) -> Selection:
+    # Spark's timestamps come here in UTC, with or without saying so.
+    at = encode_moment(moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc))
+    low, high = selection.recorded_from, selection.recorded_upto
+    if isinstance(filter, (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual)):
+        low = at if low is None else max(low, at)
+    if isinstance(filter, (EqualTo, EqualNullSafe, LessThan, LessThanOrEqual)):
+        high = at if high is None else min(high, at)
+    return replace(selection, recorded_from=low, recorded_upto=high)
+
+
+def _with_types(selection: Selection, types: Iterable[str]) -> Selection:
+    wanted = frozenset(types)
+    return replace(selection, types=wanted if selection.types is None else selection.types & wanted)
+
+
+def _number(value: Any) -> Decimal | None:
+    return Decimal(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else None
+
+
+def _floor(number: Decimal) -> int:
+    return int(number // 1)

@@ -1,0 +1,124 @@
+"""Real clusters: processes of their own, started and ended here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from fencepost.spark.java import java_home
+from fencepost.testing.postgres import PostgresServer
+
+SPARK_HOME = Path(pyspark.__file__).parent
+SOURCES = str(Path(__file__).parents[3] / "src")
+START_S = 120.0
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What Spark's daemons need: a Java, this Python, this package, and a place for their files."""
+    chosen = dict(os.environ)
+    chosen.update(
+        SPARK_HOME=str(SPARK_HOME),
+        PYSPARK_PYTHON=sys.executable,
+        PYTHONPATH=os.pathsep.join([SOURCES, str(Path(__file__).parents[3])]),
+        SPARK_LOCAL_IP="127.0.0.1",
+        SPARK_WORKER_DIR=str(folder / "work"),
+        SPARK_LOCAL_DIRS=str(folder / "local"),
+    )
+    home = java_home(chosen)
+    if home is not None:
+        chosen["JAVA_HOME"] = home
+    return chosen
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Daemon:
+    """A process of Spark, with all of its children in a group of their own."""
+
+    def __init__(self, folder: Path, name: str, main: str, *arguments: str) -> None:
+        self._log = folder / f"{name}.log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [str(SPARK_HOME / "bin" / "spark-class"), main, *arguments],
+                env=environment(folder),
+                cwd=folder,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def wait_for(self, *words: str) -> None:
+        deadline = time.monotonic() + START_S
+        while not any(word in self.log() for word in words):
+            assert self.process.poll() is None, self.log()[-2_000:]
+            assert time.monotonic() < deadline, self.log()[-2_000:]
+            time.sleep(0.2)
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """With -9, it and its children, as if the machine were gone."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+class Cluster:
+    """A standalone cluster of a master and two workers, each a JVM of its own, on loopback."""
+
+    def __init__(self, folder: Path) -> None:
+        port, web = free_port(), free_port()
+        self.url = f"spark://127.0.0.1:{port}"
+        self.folder = folder
+        place = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web))
+        self.master = Daemon(folder, "master", "org.apache.spark.deploy.master.Master", *place)
+        self.master.wait_for("I have been elected leader")
+        self.workers = [self.add_worker(number) for number in range(2)]
+
+    def add_worker(self, number: int) -> Daemon:
+        arguments = ("--host", "127.0.0.1", "--webui-port", str(free_port()), "--cores", "1", "--memory", "1g")
+        worker = Daemon(self.folder, f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *arguments, self.url)
+        worker.wait_for("Successfully registered with master")
+        return worker
+
+    def run(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a driver in a process of its own."""
+        return subprocess.run(
+            [sys.executable, "-c", script, self.url, *arguments],
+            env=environment(self.folder),
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+
+    def close(self) -> None:
+        for daemon in (*self.workers, self.master):
+            daemon.kill()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer(tcp=True) as server:
+        yield server

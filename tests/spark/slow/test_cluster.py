@@ -1,0 +1,92 @@
+"""A real cluster: a master and two workers, PostgreSQL as the store."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.spark.conftest import stored
+from tests.spark.slow.conftest import Cluster, environment
+
+import fencepost
+from fencepost import Event
+from fencepost.testing.postgres import PostgresServer
+
+PRELUDE = """
+import sys
+import fencepost.spark
+from pyspark.sql import functions as F
+master, secret, *rest = sys.argv[1:]
+spark = fencepost.spark.session(master, config={
+    "spark.driver.host": "127.0.0.1", "spark.executor.memory": "700m", "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "4", "spark.executor.cores": "1",
+})
+log = spark.read.format("fencepost").option("storeFrom", "file:" + secret)
+"""
+
+READ_AND_WRITE = (
+    PRELUDE
+    + """
+events = log.option("partitions", 8).load()
+assert events.agg(F.count("*"), F.countDistinct("position"), F.sum("position")).collect()[0] == (2000, 2000, 2001000)
+copies = events.select(F.lit("Copied").alias("type"), "tags", "data")
+for _ in range(2):
+    writer = copies.write.format("fencepost").option("storeFrom", "file:" + secret).option("writeId", "copy")
+    writer.mode("append").save()
+print("executors", spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1)
+"""
+)
+
+SLOW_COUNT = (
+    PRELUDE
+    + """
+import time
+def slowly(batches):
+    time.sleep(3)
+    yield from batches
+print("started", flush=True)
+events = log.option("partitions", 8).option("upTo", 2000).schema("position long").load()
+total = events.mapInArrow(slowly, "position long").agg(F.count("*"), F.sum("position")).collect()[0]
+print("result", total[0], total[1])
+"""
+)
+
+
+def secret_for(url: str, folder: Path) -> str:
+    path = folder / "address"
+    path.write_text(url)
+    return str(path)
+
+
+def test_source_and_sink_on_two_workers_with_postgres(cluster: Cluster, server: PostgresServer, tmp_path: Path) -> None:
+    with fencepost.open(server.url(), create=True) as store:
+        store.append([Event("Counted", data=str(number).encode(), tags={"n"}) for number in range(2_000)])
+    done = cluster.run(READ_AND_WRITE, secret_for(server.url(), tmp_path))
+    assert done.returncode == 0, done.stderr[-3_000:]
+    assert "executors 2" in done.stdout
+    copied = [event for event in stored(server.url()) if event.type == "Copied"]
+    assert sorted(int(event.data) for event in copied) == list(range(2_000))
+
+
+def test_a_worker_that_is_killed_in_mid_job_does_not_change_the_result(
+    cluster: Cluster, server: PostgresServer, tmp_path: Path
+) -> None:
+    secret = secret_for(server.url(), tmp_path)
+    with fencepost.open(server.url()) as store:
+        assert store.head() >= 2_000
+    driver = subprocess.Popen(
+        [sys.executable, "-c", SLOW_COUNT, cluster.url, secret],
+        env=environment(cluster.folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert driver.stdout is not None
+    assert driver.stdout.readline().strip() == "started"
+    time.sleep(6)  # some tasks are done, some are running, some have not begun
+    cluster.workers[0].kill()
+    output, errors = driver.communicate(timeout=200)
+    assert "result 2000 2001000" in output, errors[-3_000:]
+    cluster.workers[0] = cluster.add_worker(2)

@@ -1,0 +1,77 @@
+"""Spark Connect: a server of its own, and a client that has no JVM."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.spark.conftest import stored
+from tests.spark.slow.conftest import Daemon, environment, free_port
+
+import fencepost
+from fencepost import Event
+from fencepost.testing.postgres import PostgresServer
+
+CLIENT = """
+import sys
+import fencepost.spark
+from fencepost import Query
+from fencepost.spark import lake
+from pyspark.sql import functions as F
+address, secret, folder = sys.argv[1:]
+spark = fencepost.spark.session(address)
+place = {"storeFrom": "file:" + secret}
+events = spark.read.format("fencepost").options(**place).load()
+assert events.agg(F.count("*"), F.max("position")).collect()[0] == (500, 500)
+narrow = spark.read.format("fencepost").options(**place).schema("position long, type string, tags array<string>").load()
+assert fencepost.spark.match(narrow, {"w3": Query.of(tags={"w3"})}).count() == 50
+copies = spark.readStream.format("fencepost").options(**place, upTo=500, maxEventsPerTrigger=200).load()
+copies = copies.select(F.lit("Copied").alias("type"), "tags", "data")
+for _ in range(2):
+    query = copies.writeStream.format("fencepost").options(**place).option("checkpointLocation", folder + "/checkpoint")
+    query = query.trigger(availableNow=True).start()
+    query.awaitTermination()
+try:
+    spark.read.format("fencepost").option("stroe", "x").load().count()
+except Exception as error:
+    assert "option 'stroe': not known" in str(error), error
+else:
+    raise AssertionError
+print("done")
+"""
+
+
+def test_source_stream_and_sink_through_connect(server: PostgresServer, tmp_path: Path) -> None:
+    address = server.url() + "?schema=connected"
+    with fencepost.open(server.url(), schema="connected", create=True) as store:
+        store.append([Event("Counted", data=str(n).encode(), tags={f"w{n % 10}"}) for n in range(500)])
+    secret = tmp_path / "address"
+    secret.write_text(address)
+    port = free_port()
+    settings = {
+        "spark.connect.grpc.binding.port": port,
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+    }
+    conf = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    main = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    submit = "org.apache.spark.deploy.SparkSubmit"
+    arguments = ("--master", "local[2]", *conf, "--class", main, "spark-internal")
+    connect = Daemon(tmp_path, "connect", submit, *arguments)
+    try:
+        connect.wait_for("Spark Connect server started")
+        done = subprocess.run(
+            [sys.executable, "-c", CLIENT, f"sc://127.0.0.1:{port}", str(secret), str(tmp_path)],
+            env=environment(tmp_path),
+            capture_output=True,
+            text=True,
+            timeout=250,
+            check=False,
+        )
+        assert done.stdout.strip().endswith("done"), done.stderr[-3_000:] + connect.log()[-2_000:]
+    finally:
+        connect.kill()
+    copied = [event for event in stored(address) if event.type == "Copied"]
+    assert sorted(int(event.data) for event in copied) == list(range(500))

@@ -1,0 +1,207 @@
+"""The log as Parquet files that prove themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from tests.spark.conftest import stored
+from tests.spark.rows import events_in
+
+import fencepost
+from fencepost import Event, FormatUnsupported, InvalidInput, Query, StoreCorrupt, StoreError
+from fencepost.spark import lake
+from fencepost.spark.lake_files import LakeFile, Manifest, read_manifest, write_manifest
+from fencepost.spark.lake_scan import LakeScan, read_files
+from fencepost.spark.lake_stream import follow
+from fencepost.spark.selection import Selection
+from fencepost.spark.store_scan import StoreScan
+
+
+@pytest.fixture
+def exported(spark: SparkSession, log: str, tmp_path: Path) -> Path:
+    folder = tmp_path / "lake"
+    lake.export(spark, log, str(folder), chunk=200)
+    return folder
+
+
+def test_an_export_holds_the_log_in_chunks(spark: SparkSession, log: str, exported: Path) -> None:
+    head = len(stored(log))
+    assert [(file.first, file.last, file.rows) for file in read_manifest(exported).files] == [
+        (1, 200, 200),
+        (201, 400, 200),
+        (401, head, head - 400),
+    ]
+    assert events_in(spark.read.parquet(str(exported / "events"))) == stored(log)
+
+
+def test_an_export_goes_on_where_the_last_one_ended(spark: SparkSession, log: str, exported: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (exported / "events").iterdir()}
+    with fencepost.open(log) as store:
+        store.append([Event("Late") for _ in range(100)])
+    done = lake.export(spark, log, str(exported), chunk=200)
+    assert done == lake.Exported(files=2, events=100, upto=len(stored(log)))
+    assert before.items() <= {path: path.stat().st_mtime_ns for path in (exported / "events").iterdir()}.items()
+    assert lake.export(spark, log, str(exported), chunk=200).files == 0
+    assert lake.verify(spark, str(exported)) == []
+
+
+def test_an_export_that_was_killed_after_a_file_and_before_the_manifest_is_repeated(
+    spark: SparkSession, log: str, exported: Path
+) -> None:
+    manifest = read_manifest(exported)
+    write_manifest(exported, Manifest(files=manifest.files[:1]))
+    (exported / manifest.files[2].path).write_bytes(b"torn")
+    lake.export(spark, log, str(exported), chunk=200)
+    assert lake.verify(spark, str(exported)) == []
+    assert [file.sha256 for file in read_manifest(exported).files] == [file.sha256 for file in manifest.files]
+
+
+def test_another_log_is_not_mixed_in(spark: SparkSession, exported: Path, empty: str) -> None:
+    with fencepost.open(empty) as store:
+        store.append([Event("Other")])
+    with pytest.raises(InvalidInput, match="another log"):
+        lake.export(spark, empty, str(exported))
+
+
+def test_a_lake_is_read_like_the_store_that_it_came_from(spark: SparkSession, log: str, exported: Path) -> None:
+    query = Query.of(tags={"wallet:w3"}) | Query.of(types={"Odd"})
+    with fencepost.open(log) as store:
+        expected = list(store.read(query, after=150, upto=505))
+    reader = spark.read.format("fencepost").option("store", f"lake:{exported}").option("partitions", 3)
+    assert events_in(reader.load()) == stored(log)
+    assert events_in(reader.options(after=150, upTo=505, query=query.to_json()).load()) == expected
+
+
+def test_a_lake_is_a_store_that_can_only_be_read(log: str, exported: Path) -> None:
+    with LakeScan(str(exported)).open() as store:
+        query = Query.of(tags={"wallet:w3"})
+        with fencepost.open(log) as original:
+            assert list(store.read(query, limit=5)) == list(original.read(query, limit=5))
+        assert store.head() == len(stored(log))
+        with pytest.raises(StoreError, match="read-only"):
+            store.append([Event("A")])
+
+
+def test_partitions_of_a_lake_are_balanced_by_its_rows(tmp_path: Path) -> None:
+    """Positions with gaps: the first file has as many events as the second in a hundredth of the positions."""
+    files = tuple(
+        LakeFile(path="x", after=after, upto=upto, first=after + 1, last=upto, rows=100, bytes=0, sha256="")
+        for after, upto in ((0, 100), (100, 10_000))
+    )
+    write_manifest(tmp_path, Manifest(files=files))
+    scan = LakeScan(str(tmp_path))
+    assert scan.borders(None, Selection(0, 10_000), 4) == [50, 100, 5_050]  # type: ignore[arg-type]
+
+
+def test_row_groups_that_cannot_match_are_never_read(log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lake, "ROW_GROUP_EVENTS", 100)
+    lake_folder = tmp_path / "lake"
+    (lake_folder / "events").mkdir(parents=True)
+    file = lake.write_chunk(StoreScan(log), lake_folder, 0, len(stored(log)))
+    write_manifest(lake_folder, Manifest(files=(file,)))
+    read: list[list[int]] = []
+    original = pq.ParquetFile.iter_batches
+
+    def watched(self: Any, *args: Any, row_groups: list[int], **kwargs: Any) -> Any:
+        read.append(row_groups)
+        return original(self, *args, row_groups=row_groups, **kwargs)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", watched)
+    for selection in (Selection(150, 250), Selection(0, 10**6, types=frozenset({"WalletOpened"}))):
+        list(read_files(lake_folder, selection, ["position"]))
+    assert read == [[1, 2], [0, 1, 2, 3, 4]]  # the last group holds nothing but odd ones
+
+
+def damaged(exported: Path, how: str) -> str:
+    """Damage the second file; what is then to be said about it."""
+    path = exported / read_manifest(exported).files[1].path
+    if how == "missing":
+        path.unlink()
+        return "missing"
+    if how == "short":
+        path.write_bytes(path.read_bytes()[:-1])
+        return "bytes, and the manifest says"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    return "SHA-256"
+
+
+@pytest.mark.parametrize("how", ["missing", "short", "flipped"])
+def test_verify_finds_what_is_wrong(spark: SparkSession, exported: Path, how: str) -> None:
+    expected = damaged(exported, how)
+    (problem,) = lake.verify(spark, str(exported))
+    assert problem.startswith(read_manifest(exported).files[1].path)
+    assert expected in problem
+
+
+def test_verify_looks_into_the_files_not_only_at_their_checksums(exported: Path) -> None:
+    (first, *_) = read_manifest(exported).files
+    assert lake.problem_of(exported, first) == ""
+    assert "200 events up to 200" in lake.problem_of(exported, msgspec.structs.replace(first, rows=199))
+    shifted = msgspec.structs.replace(first, after=first.first)
+    assert "follows on" in lake.problem_of(exported, shifted)
+
+
+def test_a_manifest_with_a_gap_is_refused(exported: Path) -> None:
+    manifest = read_manifest(exported)
+    write_manifest(exported, Manifest(files=(manifest.files[0], manifest.files[2])))
+    with pytest.raises(StoreCorrupt, match="does not follow"):
+        read_manifest(exported)
+
+
+def test_a_manifest_of_a_newer_format_is_refused(exported: Path) -> None:
+    content = json.loads((exported / "manifest.json").read_text()) | {"format": 99}
+    (exported / "manifest.json").write_text(json.dumps(content))
+    with pytest.raises(FormatUnsupported, match="format 99"):
+        read_manifest(exported)
+
+
+def test_a_delta_table_over_the_lake_has_the_same_events(spark: SparkSession, log: str, tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    folder = tmp_path / "lake"
+    lake.export(spark, log, str(folder), chunk=200, upto=450, delta=True)
+    lake.export(spark, log, str(folder), chunk=200, delta=True)
+    table = DeltaTable(str(folder / "events"))
+    assert table.version() == 2  # made, then one transaction an export
+    assert sorted(table.to_pyarrow_table()["position"].to_pylist()) == [event.position for event in stored(log)]
+    lake.export(spark, log, str(folder), delta=True)
+    assert DeltaTable(str(folder / "events")).version() == 2
+
+
+def test_an_iceberg_table_over_the_lake_has_the_same_events(spark: SparkSession, log: str, tmp_path: Path) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    folder = tmp_path / "lake"
+    lake.export(spark, log, str(folder), chunk=200, upto=450, iceberg=True)
+    lake.export(spark, log, str(folder), chunk=200, iceberg=True)
+    home = folder / "iceberg"
+    catalog = SqlCatalog("fencepost", uri=f"sqlite:///{home / 'catalog.db'}", warehouse=f"file://{home}")
+    rows = catalog.load_table("fencepost.events").scan().to_arrow()
+    catalog.close()
+    assert sorted(rows["position"].to_pylist()) == [event.position for event in stored(log)]
+
+
+def test_a_stream_keeps_the_lake_current(spark: SparkSession, log: str, tmp_path: Path) -> None:
+    folder, checkpoint = tmp_path / "lake", str(tmp_path / "checkpoint")
+    for _ in range(2):
+        follow(spark, log, str(folder), checkpoint=checkpoint, availableNow=True).awaitTermination()
+        assert read_manifest(folder).upto == len(stored(log))
+        with fencepost.open(log) as store:
+            store.append([Event("Late")])
+    assert lake.verify(spark, str(folder)) == []
+
+
+def test_times_are_kept_to_the_microsecond(spark: SparkSession, log: str, exported: Path) -> None:
+    seconds = spark.read.parquet(str(exported / "events")).select(F.unix_micros("recorded_at")).collect()
+    assert {row[0] for row in seconds} == {event._recorded_at for event in stored(log)}
+    assert os.path.exists(exported / "manifest.json")
