@@ -64,8 +64,8 @@ decode_json = msgspec.json.Decoder(dict[str, Any]).decode
 
 def by_hand(store: EventStore, wallet: str, operation: str, once: bool) -> None:
     boundary = QueryItem(types=HANDLED, tags={f"wallet_id:{wallet}"})
-    earlier = QueryItem(types={"WithdrawalMade"}, tags={f"withdrawal_id:{operation}"})
-    reading = store.read(Query((boundary, earlier) if once else (boundary,)))
+    earlier = QueryItem(types={"WithdrawalMade"}, tags={f"withdrawal_id:{operation}"}) if once else None
+    reading = store.read(Query((boundary,) if earlier is None else (boundary, earlier)))
     amount = 0
     for event in reading:
         data = decode_json(event.data)
@@ -81,7 +81,7 @@ def by_hand(store: EventStore, wallet: str, operation: str, once: bool) -> None:
     data = encode_json({"wallet_id": wallet, "withdrawal_id": operation, "amount": 1, "description": ""})
     event = Event("WithdrawalMade", data=data, tags={f"wallet_id:{wallet}", f"withdrawal_id:{operation}"})
     condition = AppendCondition(Query((boundary,)), reading.head)
-    store.append([event], condition, unless=Query((earlier,)) if once else None)
+    store.append([event], condition, unless=None if earlier is None else Query((earlier,)))
 
 
 def least_us(*works: Callable[[], None]) -> list[float]:

@@ -40,6 +40,7 @@ from .machine import facts
 CONNECTIONS = 32
 WALLETS = 1_000
 MARGIN = 0.8  # of the rate that was sustained with every connection busy
+MAX_LOAD = 0.5  # above this somebody else is using the machine
 REPORT = Path(__file__).parents[1] / "docs/benchmarks/wallet.md"
 
 console = Console(width=150)
@@ -346,7 +347,12 @@ def table(results: list[Result]) -> Iterator[list[str]]:
         ]
 
 
-def report(results: dict[str, list[Result]], options: argparse.Namespace, load: str) -> str:
+def report(results: dict[str, list[Result]], options: argparse.Namespace, load_before: float) -> str:
+    known = machine()
+    disturbed = (
+        "**The machine was busy with other work: these figures are too low, and its queues too long.** "
+        "Measure again on one that is not."
+    )
     lines = [
         "# The wallet service under load",
         "",
@@ -358,9 +364,10 @@ def report(results: dict[str, list[Result]], options: argparse.Namespace, load: 
         f"those of an open load at {MARGIN:.0%} of that, counted from when a request was due. *CPU each* is what the",
         "service's own processes used for a request.",
         "",
-        *(f"- {name}: {value}" for name, value in machine().items()),
-        f"- load of the machine while measuring (1, 5, 15 minutes): {load}",
+        *(f"- {name}: {value}" for name, value in known.items()),
+        f"- load of the machine before the measurement: {load_before:.1f}",
         "",
+        *([disturbed, ""] if load_before > MAX_LOAD else []),
     ]
     for store, measured in results.items():
         processes = f"{options.workers} processes" if options.workers > 1 else "1 process"
@@ -384,6 +391,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--print-only", action="store_true", help=f"leave {REPORT.name} as it is")
     options = parser.parse_args()
+    load_before = os.getloadavg()[0]
     results = {}
     for store in options.stores:
         results[store] = on_store(store, options.workers, options.seconds)
@@ -393,8 +401,7 @@ def main() -> None:
             shown.add_row(*row)
         console.print(shown)
     if not options.print_only:
-        load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
-        REPORT.write_text(report(results, options, load))
+        REPORT.write_text(report(results, options, load_before))
         console.print(f"written to {REPORT}")
 
 

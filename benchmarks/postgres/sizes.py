@@ -14,6 +14,7 @@ import fencepost
 from fencepost import Event, Query
 from fencepost.engines.postgres import install, load
 
+from .filling import DATA, fact
 from .peers import TYPES, Crablet, EventSourcing
 
 SMALL, LARGE = 10_000, 1_000_000
@@ -21,7 +22,6 @@ BESIDE = 100_000  # events in each store where bytes and reads are compared with
 WARM = 1_000  # events of each of two tags that never meet
 CHECKS = 300
 ROUNDS = 5
-DATA = b'{"amount": 1, "note": "' + b"x" * 175 + b'"}'
 
 SHAPES: dict[str, tuple[list[str], list[str]]] = {
     "hot tag (in every event)": ([], ["hot"]),
@@ -35,12 +35,6 @@ SHAPES: dict[str, tuple[list[str], list[str]]] = {
 }
 
 console = Console(file=sys.stderr)
-
-
-def fact(number: int) -> tuple[str, list[str], bytes]:
-    """200 bytes of data and 3 tags, as in the other benchmarks."""
-    tags = [f"wallet:{number % 100_000}", f"branch:{number % 1_000}", f"operation:{number}"]
-    return TYPES[number % len(TYPES)], tags, DATA
 
 
 def measure(url: str) -> dict[str, Any]:

@@ -6,8 +6,10 @@ opens the store on its way; that it does so is checked too, or the tests would s
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from copy import deepcopy
 from itertools import cycle
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import apsw
 import pytest
 from tests.crash.workload import NAME, Attempt, attempts, check_store, open_on
 
-from fencepost.testing.disk import Disk, PowerCut, power_cuts
+from fencepost.testing.disk import Disk, Platter, PowerCut, Step, nothing, power_cuts
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -96,3 +98,42 @@ def test_a_power_cut_while_recovering_from_a_power_cut_loses_nothing_either(befo
         for second in power_cuts(again.log, chances=0, begin=first.image):
             if len(second.marks) >= len(first.marks):
                 check_cut(second, after, script)
+
+
+def test_what_was_read_after_a_process_was_killed_before_its_sync_outlives_a_power_cut(
+    before: Path, after: Path, tmp_path: Path
+) -> None:
+    """The page cache outlives the process, so the next one finds the append and shows it: then it must stay."""
+    disk, script = Disk(), attempts(6)
+    killed = tmp_path / "killed"
+    platters: list[Platter] = []
+
+    def kill(step: Step) -> None:
+        if step.kind == "sync" and not platters:
+            shutil.copytree(before, killed, ignore=shutil.ignore_patterns("*-shm"))
+            platters.append(deepcopy(disk.platter))
+
+    with open_on(disk, before) as store:
+        for attempt in script[:-1]:
+            attempt.made(store)
+        disk.fault = kill_after_events(kill, script[-1])
+        script[-1].made(store)
+    restarted = Disk(platter=platters[0])
+    with open_on(restarted, killed) as store:
+        found = [event.event for event in store.read()]
+        assert found == [event for attempt in script for event in attempt.events], "the last one is found"
+        PowerCut("", restarted.platter.after_power_cut(nothing), ()).restore(after)
+        check_store(after / NAME, script)
+
+
+def kill_after_events(kill: Callable[[Step], None], attempt: Attempt) -> Callable[[Step], None]:
+    """Only the sync that follows the writing of the attempt's events: flushing and merging come before."""
+    written: list[Step] = []
+
+    def fault(step: Step) -> None:
+        if step.kind == "write" and attempt.events[0].data in step.data:
+            written.append(step)
+        if written:
+            kill(step)
+
+    return fault

@@ -16,7 +16,7 @@ from fencepost.decisions import project
 from fencepost.testing import check
 
 WORKERS = 8
-FOR_S = 4.0
+FOR_S = 3.0
 
 
 def test_eight_workers_leave_the_books_balanced(address: str) -> None:

@@ -282,3 +282,24 @@ def test_two_handles_that_checkpoint_at_the_same_time_do_not_fail_each_others_ap
         assert len(list(one.read(A))) == 30
         assert len(list(other.read(B))) == 1
     assert verify(tmp_path / NAME).problems == []
+
+
+@pytest.mark.usefixtures("small")
+def test_who_opens_the_file_during_a_checkpoint_waits_for_its_end(tmp_path: Path) -> None:
+    disk = Disk()
+    opened: list[EventStore] = []
+    opening = threading.Thread(target=lambda: opened.append(open_on(disk, tmp_path)))
+    with open_on(disk, tmp_path) as store:
+
+        def meet(step: Step) -> None:
+            if step.kind == "write" and step.file == NAME and opening.ident is None:
+                opening.start()
+                opening.join(BLOCKED_S)
+
+        disk.fault = meet
+        for _ in range(30):
+            store.append(tagged("a"))
+        opening.join()
+        (other,) = opened
+        assert other.append(tagged("b"), AppendCondition(B)).first == 31
+        other.close()

@@ -130,6 +130,8 @@ def _id(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Array
     """Ids as text, all of them at once: two digits for each byte from a table, four dashes between."""
     if pa.types.is_string(column.type):
         return column
+    if isinstance(column, pa.ExtensionArray):  # PostgreSQL's uuid
+        column = column.storage
     if not pa.types.is_fixed_size_binary(column.type):
         column = pc.if_else(pc.equal(pc.binary_length(column), 16), column, pa.scalar(None, column.type))
         column = column.cast(pa.binary(16))

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from ..errors import InvalidInput
@@ -89,7 +90,12 @@ def session(
 def register(spark: SparkSession) -> SparkSession:
     """Make the session know `format("fencepost")`; returns the session."""
     spark.conf.set(PUSH_DOWN, "true")
-    spark.dataSource.register(FencepostSource)
+    try:
+        spark.dataSource.register(FencepostSource)
+    except AnalysisException as error:
+        # Sessions of one application share what the first of them has registered.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
     return spark
 
 

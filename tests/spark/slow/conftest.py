@@ -30,6 +30,7 @@ def environment(folder: Path) -> dict[str, str]:
         PYSPARK_PYTHON=sys.executable,
         PYTHONPATH=os.pathsep.join([SOURCES, str(Path(__file__).parents[3])]),
         SPARK_LOCAL_IP="127.0.0.1",
+        SPARK_MASTER_OPTS="-Dspark.master.rest.enabled=false",
         SPARK_WORKER_DIR=str(folder / "work"),
         SPARK_LOCAL_DIRS=str(folder / "local"),
     )

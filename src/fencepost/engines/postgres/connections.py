@@ -5,8 +5,8 @@ and an error reaches the one whom it concerns. Before a connection is lent again
 a round trip, whether the server has closed it meanwhile: after a restart of the server no append is sent
 into a dead connection, where its fate would be unknown.
 
-No connection keeps anything between two transactions: no prepared statements, no settings. So they
-may go through a pooler such as PgBouncer in transaction mode.
+No connection relies on anything that it did before: no settings, no locks of a session. So they may go
+through a pooler such as PgBouncer in transaction mode.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Connections:
         if self._closed:
             raise StoreClosed("the store is closed")
         try:
-            # Prepared statements gain nothing here, since the functions keep the plans, and a pooler loses them.
+            # psycopg prepares nothing by itself: calls.py does it, where it pays.
             connection = psycopg.connect(self._url, autocommit=True, prepare_threshold=None, **self._defaults())
         except psycopg.OperationalError as error:
             raise Unreachable(f"PostgreSQL cannot be reached: {str(error).strip()}") from error

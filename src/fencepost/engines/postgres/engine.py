@@ -22,11 +22,12 @@ from urllib.parse import parse_qsl, quote, urlencode
 from ...commit import Append, Verdict
 from ...errors import InvalidInput, StoreUnavailable
 from ...model import Placed, Query, SequencedEvent
+from .calls import Call
 from .connections import Connections
 from .faults import Lost, Unreachable
 from .install import DEFAULT_SCHEMA, check_version, install, quoted
 from .listening import Listener
-from .wire import LAST_POSITION, encode_batch, encode_items, encode_part, event_rows, verdict
+from .wire import LAST_POSITION, as_event, encode_batch, encode_items, encode_part, verdict
 
 Result = TypeVar("Result")
 
@@ -69,8 +70,8 @@ class PostgresEngine:
             raise InvalidInput("connections", f"at least 1 is needed, not {connections}")
         name = quoted(schema)
         self._patience_s = patience_s
-        self._append_batch = f"SELECT * FROM {name}.append_batch(%s)".encode()
-        self._page = f"SELECT {EVENT_COLUMNS} FROM {name}.page(%s, %s, %s, %s, %s)".encode()
+        self._append_batch = Call(f"SELECT * FROM {name}.append_batch($1)")
+        self._page = Call(f"SELECT {EVENT_COLUMNS} FROM {name}.page($1, $2, $3, $4, $5)")
         self._head = f"SELECT coalesce(max(position), 0) FROM {name}.event".encode()
         self._checkpoint = f"SELECT position FROM {name}.checkpoint WHERE name = %s".encode()
         self._connections = Connections(url, most=connections, patience_s=patience_s)
@@ -146,7 +147,7 @@ class PostgresEngine:
 
     def _commit_at_once(self, appends: Sequence[Append]) -> list[Verdict]:
         with self._connections.lend() as connection:
-            rows = connection.execute(self._append_batch, [encode_batch(appends)], binary=True).fetchall()
+            rows = self._append_batch.rows(connection, encode_batch(appends))
         verdicts = [verdict(append, row) for append, row in zip(appends, rows, strict=True)]
         self._listener.saw(max((v.last for v in verdicts if isinstance(v, Placed)), default=0))
         return verdicts
@@ -156,9 +157,7 @@ class PostgresEngine:
         with self._connections.lend() as connection, connection.transaction():
             last = 0
             for begin, end in _parts(append):
-                document = encode_part(append, begin, end)
-                row = connection.execute(self._append_batch, [document], binary=True).fetchone()
-                assert row is not None
+                (row,) = self._append_batch.rows(connection, encode_part(append, begin, end))
                 judged = verdict(append, row)
                 if begin == 0:
                     first = judged
@@ -173,9 +172,9 @@ class PostgresEngine:
     def _read_page(
         self, items: str | None, after: int, upto: int, most: int, backwards: bool
     ) -> Sequence[SequencedEvent]:
-        with self._connections.lend() as connection, connection.cursor(row_factory=event_rows) as cursor:
-            arguments = [items, after, min(upto, LAST_POSITION), most, backwards]
-            return cursor.execute(self._page, arguments, binary=True).fetchall()
+        bounds = str(after), str(min(upto, LAST_POSITION)), str(most), "true" if backwards else "false"
+        with self._connections.lend() as connection:
+            return [as_event(row) for row in self._page.rows(connection, items, *bounds)]
 
     def _read_head(self) -> int:
         with self._connections.lend() as connection:

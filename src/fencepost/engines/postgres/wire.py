@@ -10,12 +10,11 @@ meets whenever an event matches (theorem `linear_cover`), and most batches need 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import msgspec
-from psycopg import Cursor
 
 from ...buckets import read_keys, write_keys
 from ...commit import Append, Behind, Conflicting, Overlapping, Verdict
@@ -107,11 +106,6 @@ def as_event(row: Sequence[Any]) -> SequencedEvent:
     """From the columns position, type, tags, data, recorded_at, id, metadata."""
     position, type_, tags, data, recorded_at, id_, metadata = row
     return SequencedEvent(position, type_, frozenset(tags), data, recorded_at, id_, metadata)
-
-
-def event_rows(cursor: Cursor[Any]) -> Callable[[Sequence[Any]], SequencedEvent]:
-    """The row factory of a reading."""
-    return as_event
 
 
 def _append_document(append: Append, events: Sequence[Event], mark: bool) -> AppendDocument:

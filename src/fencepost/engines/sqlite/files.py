@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from time import monotonic, sleep
@@ -20,6 +20,8 @@ from ...errors import FormatUnsupported, StoreClosed, StoreCorrupt, StoreError, 
 
 APPLICATION: Final = 0x46504F53  # "FPOS"
 FORMAT: Final = 1
+
+USE_WAL: Final = "PRAGMA journal_mode = WAL"
 
 # Statements that insert 1 to 64 rows stay prepared, besides the few dozen others.
 STATEMENTS_KEPT: Final = 160
@@ -112,15 +114,15 @@ def prepare_file(path: str, *, create: bool, timeout_s: float, vfs: str | None =
         connection.set_busy_timeout(int(timeout_s * 1000))
         if _is_ours(connection, path):
             if value(connection, "PRAGMA journal_mode") != "wal":  # a backup is one file, until it is opened
-                _use_wal(connection, timeout_s)
+                _when_free(lambda: run(connection, USE_WAL), timeout_s)
             # A process that was killed between its write and its sync leaves a transaction that this first
             # read has just recovered. Checkpointing syncs the write-ahead log: nobody may see what a power
             # loss could still take back.
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            _when_free(lambda: connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE), timeout_s)
         else:
             if value(connection, "SELECT count(*) FROM sqlite_schema"):
                 raise FormatUnsupported(f"{path}: this is an SQLite file, but no Fencepost store")
-            _use_wal(connection, timeout_s)
+            _when_free(lambda: run(connection, USE_WAL), timeout_s)
             with transaction(connection):
                 if not _is_ours(connection, path):  # another process may have been first
                     run(connection, files(__package__).joinpath("schema.sql").read_text())
@@ -144,12 +146,12 @@ def _is_ours(connection: apsw.Connection, path: str) -> bool:
     return True
 
 
-def _use_wal(connection: apsw.Connection, timeout_s: float) -> None:
-    """SQLite does not wait for its lock here, so processes that make the file together must."""
+def _when_free(action: Callable[[], object], timeout_s: float) -> None:
+    """For what SQLite does not wait for a lock: changing the journal's mode, and checkpointing."""
     deadline = monotonic() + timeout_s
     while True:
         try:
-            run(connection, "PRAGMA journal_mode = WAL")
+            action()
             return
         except apsw.BusyError:
             if monotonic() > deadline:

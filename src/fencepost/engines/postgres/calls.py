@@ -1,0 +1,62 @@
+"""Calling a function of the server in as little time as can be.
+
+A store with one caller spends more time around an append than in it, so the few statements that are sent
+again and again go to libpq directly, and prepared. The call blocks, without the interpreter's lock, until the
+answer is there: an interrupt from the keyboard is heard afterwards, when the append's fate is known.
+
+Behind a pooler in transaction mode a connection may not know what it has prepared. The server then refuses
+before it does anything; the statement is sent as it is, and from then on nothing is prepared any more.
+A prepared statement is named after its text, so nobody can run into another's under the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any, Final
+from weakref import WeakSet
+
+import psycopg
+from psycopg.adapt import Transformer
+from psycopg.pq import ExecStatus, Format
+from psycopg.pq.abc import PGresult
+
+from .connections import Connection
+
+NOT_PREPARED: Final = (b"26000", b"42P05")  # it is not there; or somebody else's client has made it already
+
+
+class Call:
+    """A statement with parameters $1, $2, ..., which are given as text."""
+
+    def __init__(self, statement: str) -> None:
+        self._statement = statement.encode()
+        self._name = b"fencepost_" + sha256(self._statement).hexdigest()[:40].encode()
+        self._prepared: WeakSet[Connection] = WeakSet()
+        self.prepares = True
+
+    def rows(self, connection: Connection, *arguments: str | None) -> Sequence[tuple[Any, ...]]:
+        """Call it on a connection that nobody else uses meanwhile."""
+        encoded = [None if argument is None else argument.encode() for argument in arguments]
+        result = self._execute(connection, encoded)
+        if result.status != ExecStatus.TUPLES_OK:
+            raise psycopg.errors.error_from_result(result)
+        transformer = Transformer(connection)
+        transformer.set_pgresult(result)
+        return transformer.load_rows(0, result.ntuples, tuple)
+
+    def _execute(self, connection: Connection, arguments: list[bytes | None]) -> PGresult:
+        if self.prepares:
+            result = self._execute_prepared(connection, arguments)
+            if result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) not in NOT_PREPARED:
+                return result
+            self.prepares = False
+        return connection.pgconn.exec_params(self._statement, arguments, result_format=Format.BINARY)
+
+    def _execute_prepared(self, connection: Connection, arguments: list[bytes | None]) -> PGresult:
+        if connection not in self._prepared:
+            result = connection.pgconn.prepare(self._name, self._statement)
+            if result.status != ExecStatus.COMMAND_OK:
+                return result
+            self._prepared.add(connection)
+        return connection.pgconn.exec_prepared(self._name, arguments, result_format=Format.BINARY)
