@@ -14,9 +14,10 @@ from tests.sqlite.outside import outside
 
 import fencepost
 from fencepost import Event, EventStore, FormatUnsupported, StoreUnavailable
+from fencepost.engines.sqlite import files
 from fencepost.testing.processes import Child
 
-BLOCKED_S = 0.1  # after so long, who has not opened the file waits
+BLOCKED_S = 0.3  # after so long, who has not opened the file waits
 ROUNDS = 8
 
 
@@ -111,6 +112,26 @@ def test_who_opens_a_new_file_waits_for_whoever_is_just_making_it(path: Path) ->
     (store,) = opened
     assert store.append([Event("Opened")]).first == 1
     store.close()
+
+
+def test_a_store_that_another_makes_while_it_is_looked_at_is_not_taken_for_somebody_elses_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_ours = files._is_ours
+    makers: list[threading.Thread] = []
+
+    def overtaken(connection: apsw.Connection, path: str) -> bool:
+        answer = is_ours(connection, path)
+        if not makers:
+            makers.append(threading.Thread(target=lambda: fencepost.open(path).close()))
+            makers[0].start()
+            makers[0].join(BLOCKED_S)
+        return answer
+
+    monkeypatch.setattr(files, "_is_ours", overtaken)
+    with fencepost.open(path) as store:
+        makers[0].join()
+        assert store.append([Event("Opened")]).first == 1
 
 
 def test_many_processes_open_a_new_file_at_once(tmp_path: Path) -> None:

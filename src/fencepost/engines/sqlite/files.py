@@ -112,7 +112,12 @@ def prepare_file(path: str, *, create: bool, timeout_s: float, vfs: str | None =
     connection = apsw.Connection(path, flags=flags, vfs=vfs)
     try:
         connection.set_busy_timeout(int(timeout_s * 1000))
-        if _is_ours(connection, path):
+        with snapshot(connection):  # or another process could make the store between the two questions
+            ours = _is_ours(connection, path)
+            theirs = not ours and value(connection, "SELECT count(*) FROM sqlite_schema") > 0
+        if theirs:
+            raise FormatUnsupported(f"{path}: this is an SQLite file, but no Fencepost store")
+        if ours:
             if value(connection, "PRAGMA journal_mode") != "wal":  # a backup is one file, until it is opened
                 _when_free(lambda: run(connection, USE_WAL), timeout_s)
             # A process that was killed between its write and its sync leaves a transaction that this first
@@ -120,8 +125,6 @@ def prepare_file(path: str, *, create: bool, timeout_s: float, vfs: str | None =
             # loss could still take back.
             _when_free(lambda: connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE), timeout_s)
         else:
-            if value(connection, "SELECT count(*) FROM sqlite_schema"):
-                raise FormatUnsupported(f"{path}: this is an SQLite file, but no Fencepost store")
             _when_free(lambda: run(connection, USE_WAL), timeout_s)
             with transaction(connection):
                 if not _is_ours(connection, path):  # another process may have been first
