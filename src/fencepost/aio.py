@@ -22,7 +22,7 @@ from .commit import Append, GroupCommit, Pending, Verdict
 from .errors import ReadingNotFinished, StoreClosed
 from .model import AppendCondition, Event, Placed, Query, SequencedEvent
 from .opening import open_engine
-from .store import Engine, EventStore, Reading, checked_append, checked_range
+from .store import Engine, EventStore, Reading, checked_append, checked_range, checked_timeout
 from .subscription import Feed
 
 __all__ = ["AsyncEventStore", "AsyncReading", "AsyncSubscription", "open"]
@@ -106,6 +106,7 @@ class AsyncEventStore:
     ) -> AsyncSubscription:
         """As `EventStore.subscribe`: `async for event in store.subscribe(...)`."""
         query = checked_range(query, after, None, None)
+        checked_timeout(timeout)
         self._store.check_open()
         return AsyncSubscription(lambda on_ready: self._store.feed(query, after, on_ready), after, timeout, self._run)
 
@@ -172,6 +173,7 @@ class AsyncReading:
         self._begin = begin
         self._run = run
         self._reading: Reading | None = None
+        self._page: deque[SequencedEvent] = deque()
 
     @property
     def head(self) -> int:
@@ -186,9 +188,12 @@ class AsyncReading:
     async def __aiter__(self) -> AsyncIterator[SequencedEvent]:
         await self._begun()
         assert self._reading is not None
-        while page := await self._run(self._reading.page):
-            for event in page:
-                yield event
+        while True:
+            while self._page:  # kept here, so that who leaves in the middle can come back for the rest
+                yield self._page.popleft()
+            self._page.extend(await self._run(self._reading.page))
+            if not self._page:
+                return
 
     async def _begun(self) -> AsyncReading:
         if self._reading is None:

@@ -98,6 +98,7 @@ class EventStore:
         is closed, or nothing has come for `timeout` seconds.
         """
         query = checked_range(query, after, None, None)
+        checked_timeout(timeout)
         return Subscription(lambda on_ready: self.feed(query, after, on_ready), after, timeout)
 
     def checkpoint(self, name: str) -> int:
@@ -224,6 +225,11 @@ def checked_range(query: Query | None, after: int, upto: int | None, limit: int 
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
         raise InvalidInput("limit", f"an int of at least 1 is needed, not {limit!r}")
     return query
+
+
+def checked_timeout(timeout: float | None) -> None:
+    if timeout is not None and (not isinstance(timeout, (int, float)) or isinstance(timeout, bool) or not timeout >= 0):
+        raise InvalidInput("timeout", f"seconds from 0 on are needed, or None, not {timeout!r}")
 
 
 def _checked_events(given: Iterable[Event], may_be_empty: bool) -> tuple[Event, ...]:

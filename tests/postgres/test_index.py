@@ -142,6 +142,7 @@ def colliding(database_url: str, connection: psycopg.Connection[Any], schema: st
         "LANGUAGE sql IMMUTABLE STRICT RETURN length(tag) % 2"
     )
     connection.execute(script(schema).replace("hashtextextended(", "public.bad_hash(").encode())
+    connection.execute(f"UPDATE \"{schema}\".store SET hash = hashtextextended('fencepost', 0)".encode())
     with fencepost.open(database_url, schema=schema) as store:
         yield store
 

@@ -45,6 +45,14 @@ def test_a_newer_store_is_refused(
             act()
 
 
+def test_a_store_whose_tags_were_hashed_in_another_way_is_refused(
+    url: str, schema: str, connection: psycopg.Connection[Any]
+) -> None:
+    connection.execute(f'UPDATE "{schema}".store SET hash = hash + 1'.encode())
+    with pytest.raises(FormatUnsupported, match="load its events into a new store"):
+        fencepost.open(url)
+
+
 def test_stores_in_different_schemas_know_nothing_of_each_other(
     database_url: str, new_schema: Callable[[], str]
 ) -> None:

@@ -46,8 +46,10 @@ def test_partitions_make_up_the_whole_log(spark: SparkSession, log: str) -> None
 
 
 def test_partitions_hold_about_as_many_events_each(spark: SparkSession, log: str) -> None:
-    frame = load(spark, log, partitions=4).groupBy(F.spark_partition_id()).count()
-    assert sorted(row["count"] for row in frame.collect()) == [127, 127, 128, 128]
+    counted = load(spark, log, partitions=4).groupBy(F.spark_partition_id()).count().collect()
+    sizes = [row["count"] for row in counted]
+    assert len(sizes) == 4
+    assert max(sizes) - min(sizes) <= 1
 
 
 def test_partitions_of_a_query_hold_about_as_many_matches_each(spark: SparkSession, tmp_path: Path) -> None:

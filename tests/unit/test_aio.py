@@ -151,3 +151,12 @@ async def _next_type(subscription: fencepost.aio.AsyncSubscription) -> str:
 
 async def _all_of(subscription: fencepost.aio.AsyncSubscription) -> list[str]:
     return [event.type async for event in subscription]
+
+
+async def test_who_leaves_a_reading_in_the_middle_of_a_page_comes_back_for_the_rest(store: AsyncEventStore) -> None:
+    await store.append(events("A", count=10))
+    reading = store.read()
+    async for event in reading:
+        if event.position == 4:
+            break
+    assert [event.position async for event in reading] == [5, 6, 7, 8, 9, 10]

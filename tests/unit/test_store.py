@@ -89,3 +89,10 @@ def test_each_memory_store_is_a_new_one(store: EventStore) -> None:
     store.append(events("A"))
     with fencepost.open("memory:") as other:
         assert other.head() == 0
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), "1", True])
+def test_a_timeout_that_is_no_time_is_refused_by_name(timeout: object) -> None:
+    with fencepost.open("memory:") as store, pytest.raises(InvalidInput) as refused:
+        store.subscribe(timeout=timeout)  # type: ignore[arg-type]
+    assert refused.value.field == "timeout"

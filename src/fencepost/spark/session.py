@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from ..errors import InvalidInput
@@ -90,12 +89,10 @@ def session(
 def register(spark: SparkSession) -> SparkSession:
     """Make the session know `format("fencepost")`; returns the session."""
     spark.conf.set(PUSH_DOWN, "true")
-    try:
-        spark.dataSource.register(FencepostSource)
-    except AnalysisException as error:
-        # Sessions of one application share what the first of them has registered.
-        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
-            raise
+    # Spark looks for the name in the session that was last active, and would refuse it here because it is known
+    # there. Making a frame makes this one active.
+    spark.createDataFrame([], "nothing int")
+    spark.dataSource.register(FencepostSource)
     return spark
 
 

@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 import psycopg
 from psycopg.adapt import Transformer
-from psycopg.pq import ExecStatus, Format
+from psycopg.pq import ConnStatus, ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
 from .connections import Connection
@@ -40,6 +40,8 @@ class Call:
         encoded = [None if argument is None else argument.encode() for argument in arguments]
         result = self._execute(connection, encoded)
         if result.status != ExecStatus.TUPLES_OK:
+            if connection.pgconn.status != ConnStatus.OK:  # libpq says so in a result of its own, without a SQLSTATE
+                raise psycopg.OperationalError(result.get_error_message())
             raise psycopg.errors.error_from_result(result)
         transformer = Transformer(connection)
         transformer.set_pgresult(result)
@@ -59,4 +61,6 @@ class Call:
             if result.status != ExecStatus.COMMAND_OK:
                 return result
             self._prepared.add(connection)
-        return connection.pgconn.exec_prepared(self._name, arguments, result_format=Format.BINARY)
+        # None is NULL, as in exec_params; only the annotation does not say so.
+        values: Any = arguments
+        return connection.pgconn.exec_prepared(self._name, values, result_format=Format.BINARY)
