@@ -25,15 +25,18 @@ NOTES = Path(__file__).with_name("notes.md")
 
 def write(results: Path, docs: Path) -> None:
     embedded = json.loads((results / "embedded.json").read_text())
-    growth = json.loads((results / "growth.json").read_text())
-    plot(embedded["rows"], growth["stretches"], docs / "benchmarks.svg")
+    measured = results / "growth.json"
+    stretches = json.loads(measured.read_text())["stretches"] if measured.exists() else []
+    plot(embedded["rows"], stretches, docs / "benchmarks.svg")
     parts = [
         INTRODUCTION,
         _machine(embedded["machine"]),
         _ratios(embedded["rows"]),
         "![ratios and growth](benchmarks.svg)",
     ]
-    parts += [_sizes(embedded["growth"]), _stretches(growth["stretches"])]
+    parts.append(_sizes(embedded["growth"]))
+    if stretches:
+        parts.append(_stretches(stretches))
     if NOTES.exists():
         parts.append(NOTES.read_text().strip())
     others = sorted(path for path in (docs / "benchmarks").glob("*.md"))

@@ -78,7 +78,7 @@ def _check_us(connection: psycopg.Connection[Any], schema: str, types: list[str]
         f"""CREATE OR REPLACE FUNCTION pg_temp.checks(types text[], tags text[], after bigint, times integer)
             RETURNS void LANGUAGE plpgsql {settings} AS $$
             BEGIN
-                FOR n IN 1 .. times LOOP PERFORM {schema}.first_match(types, tags, after); END LOOP;
+                FOR n IN 1 .. times LOOP PERFORM {schema}.matches(types, tags, after, 1000000, 1, false); END LOOP;
             END $$""".encode()
     )
     best = float("inf")

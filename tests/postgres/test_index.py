@@ -19,7 +19,7 @@ from fencepost.testing.contract.base import events, no_new, positions, tagged
 EVENTS = 20_000
 # Pages of 8 KiB. The log has some 700, each index of tags 100, so who walks through one is found out.
 FEW = 250
-MERGED = 3_000  # where two long streams never meet both are read once; leaping alone would take 24,000
+WALKED = 6_000  # where two long streams never meet, one is walked along once; leaping would take 24,000
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def _event(number: int) -> Event:
 def pages_touched(connection: psycopg.Connection[Any], schema: str, query: Query, after: int) -> int:
     """How many pages the check of a condition looks at, with the plans that it has after many checks."""
     (item,) = query.items
-    call = f'SELECT "{schema}".first_match(%s::text[], %s::text[], %s)'
+    call = f'SELECT "{schema}".matches(%s::text[], %s::text[], %s, 1000000, 1, false)'
     arguments: list[Any] = [sorted(item.types), sorted(item.tags), after]
     for setting in ("plan_cache_mode = force_generic_plan", "enable_seqscan = off", "enable_bitmapscan = off"):
         connection.execute(f"SET {setting}".encode())
@@ -84,8 +84,10 @@ def test_a_check_looks_at_few_pages(large: str, connection: psycopg.Connection[A
 @pytest.mark.parametrize(
     "query", [tagged("warm:0", "warm:1"), Query.of(types={"Type1"}, tags={"warm:0"})], ids=["tags", "tag and type"]
 )
-def test_long_streams_that_never_meet_are_merged(large: str, connection: psycopg.Connection[Any], query: Query) -> None:
-    assert pages_touched(connection, large, query, 0) <= MERGED
+def test_of_long_streams_that_never_meet_one_is_walked_along(
+    large: str, connection: psycopg.Connection[Any], query: Query
+) -> None:
+    assert pages_touched(connection, large, query, 0) <= WALKED
 
 
 QUERIES = [

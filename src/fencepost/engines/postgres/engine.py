@@ -27,7 +27,7 @@ from .connections import Connections
 from .faults import Lost, Unreachable
 from .install import DEFAULT_SCHEMA, check_version, install, quoted
 from .listening import Listener
-from .wire import LAST_POSITION, as_event, encode_batch, encode_items, encode_part, verdict
+from .wire import LAST_POSITION, as_event, encode_batch, encode_items, encode_part, sole_tag, verdict
 
 Result = TypeVar("Result")
 
@@ -72,6 +72,7 @@ class PostgresEngine:
         self._patience_s = patience_s
         self._append_batch = Call(f"SELECT * FROM {name}.append_batch($1)")
         self._page = Call(f"SELECT {EVENT_COLUMNS} FROM {name}.page($1, $2, $3, $4, $5)")
+        self._page_of_tag = Call(f"SELECT {EVENT_COLUMNS} FROM {name}.page_of_tag($1, $2, $3, $4, $5)")
         self._head = f"SELECT coalesce(max(position), 0) FROM {name}.event".encode()
         self._checkpoint = f"SELECT position FROM {name}.checkpoint WHERE name = %s".encode()
         self._connections = Connections(url, most=connections, patience_s=patience_s)
@@ -103,12 +104,13 @@ class PostgresEngine:
     def scan(
         self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
     ) -> Iterator[Sequence[SequencedEvent]]:
-        items = encode_items(query)
+        tag = sole_tag(query)
+        call, what = (self._page, encode_items(query)) if tag is None else (self._page_of_tag, tag)
         most = FIRST_PAGE_EVENTS
         rest = limit
         while after < upto and rest != 0:
             most = most if rest is None else min(most, rest)
-            page = self._patiently(lambda: self._read_page(items, after, upto, most, backwards))  # noqa: B023
+            page = self._patiently(lambda: self._read_page(call, what, after, upto, most, backwards))  # noqa: B023
             if page:
                 yield page
             if len(page) < most:
@@ -170,11 +172,11 @@ class PostgresEngine:
         return Placed(first.first, last)
 
     def _read_page(
-        self, items: str | None, after: int, upto: int, most: int, backwards: bool
+        self, call: Call, what: str | None, after: int, upto: int, most: int, backwards: bool
     ) -> Sequence[SequencedEvent]:
         bounds = str(after), str(min(upto, LAST_POSITION)), str(most), "true" if backwards else "false"
         with self._connections.lend() as connection:
-            return [as_event(row) for row in self._page.rows(connection, items, *bounds)]
+            return [as_event(row) for row in call.rows(connection, what, *bounds)]
 
     def _read_head(self) -> int:
         with self._connections.lend() as connection:

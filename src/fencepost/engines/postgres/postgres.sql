@@ -77,35 +77,6 @@ CREATE TABLE fencepost.checkpoint (
 );
 
 
--- Where the streams of some tags and of a set of types meet: the first position at or beyond `start` that is
--- in all of them, NULL when there is none; going down when `backwards`.
---
--- `leap` calls it when leaping does not get ahead: two long streams that never meet take a probe for each of
--- their events. The query is planned for these very tags, and the planner knows how long their streams are:
--- it merges two long ones, and probes the long one when the other is short.
-CREATE FUNCTION fencepost.meet(tags text[], types text[], start bigint, backwards boolean) RETURNS bigint
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    bounds  text := format('position %s %s', CASE WHEN backwards THEN '<=' ELSE '>=' END, start);
-    streams text[] := ARRAY(
-        SELECT format('(SELECT position FROM fencepost.tag_posting WHERE tag = %s AND %s) AS tag%s',
-                      hashtextextended(t.tag, 0), bounds, t.n)
-        FROM unnest(tags) WITH ORDINALITY AS t (tag, n));
-    met     bigint;
-BEGIN
-    IF cardinality(types) > 0 THEN
-        streams := streams || format(
-            '(SELECT position FROM fencepost.event WHERE type = ANY ($1) AND %s) AS types', bounds);
-    END IF;
-    EXECUTE format(
-        'SELECT position FROM %s ORDER BY position %s LIMIT 1',
-        array_to_string(streams[:1] || ARRAY(SELECT s || ' USING (position)' FROM unnest(streams[2:]) AS s), ' JOIN '),
-        CASE WHEN backwards THEN 'DESC' ELSE 'ASC' END)
-    INTO met USING types;
-    RETURN met;
-END $$;
-
-
 -- The first position at or beyond `at` whose event has the tag, or another one with the same hash.
 --
 -- Each of the five indexes is asked for its first entry between two rows (hash, position): no plan but that index
@@ -149,10 +120,11 @@ BEGIN
 END $$;
 
 
--- The next positions in `after < position <= upto`, from `at` on, whose events have the tag or one with its hash.
+-- The next positions in `after < position <= upto`, from `at` on, whose events have the tag or one with its hash. With
+-- ROWS it is promised that they are few, so that their events are looked up one by one.
 CREATE FUNCTION fencepost.walk(
     tag text, at bigint, after bigint, upto bigint, most integer, backwards boolean) RETURNS SETOF bigint
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE ROWS 10 AS $$
 #variable_conflict use_column
 DECLARE
     hash bigint := hashtextextended(walk.tag, 0);
@@ -187,34 +159,68 @@ BEGIN
 END $$;
 
 
--- The same as `meet`, by leapfrog: each stream in turn jumps, by one index probe, to its first position at or
--- beyond the farthest one known; when all agree they have met. The work is bounded by the shortest stream and
--- not by the hottest, and an absent tag or type ends it at once.
+-- The same for the events of some types.
+CREATE FUNCTION fencepost.seek_types(types text[], at bigint, backwards boolean) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    found bigint;
+BEGIN
+    IF backwards THEN
+        SELECT max(e.position) INTO found FROM unnest(types) AS t (type), LATERAL (
+            SELECT e.position FROM fencepost.event e
+            WHERE (e.type, e.position) <= (t.type, at) AND (e.type, e.position) >= (t.type, 0)
+            ORDER BY e.type DESC, e.position DESC LIMIT 1) AS e;
+    ELSE
+        SELECT min(e.position) INTO found FROM unnest(types) AS t (type), LATERAL (
+            SELECT e.position FROM fencepost.event e
+            WHERE (e.type, e.position) >= (t.type, at) AND (e.type, e.position) <= (t.type, 9223372036854775807)
+            ORDER BY e.type, e.position LIMIT 1) AS e;
+    END IF;
+    RETURN found;
+END $$;
+
+
+CREATE FUNCTION fencepost.walk_types(
+    types text[], at bigint, after bigint, upto bigint, most integer, backwards boolean) RETURNS SETOF bigint
+LANGUAGE plpgsql STABLE ROWS 10 AS $$
+BEGIN
+    IF backwards THEN
+        RETURN QUERY SELECT e.position FROM unnest(types) AS t (type), LATERAL (
+            SELECT e.position FROM fencepost.event e
+            WHERE (e.type, e.position) <= (t.type, at) AND (e.type, e.position) > (t.type, after)
+            ORDER BY e.type DESC, e.position DESC LIMIT most) AS e
+        ORDER BY e.position DESC LIMIT most;
+    ELSE
+        RETURN QUERY SELECT e.position FROM unnest(types) AS t (type), LATERAL (
+            SELECT e.position FROM fencepost.event e
+            WHERE (e.type, e.position) >= (t.type, at) AND (e.type, e.position) <= (t.type, upto)
+            ORDER BY e.type, e.position LIMIT most) AS e
+        ORDER BY e.position LIMIT most;
+    END IF;
+END $$;
+
+
+-- How far the streams of some tags and of a set of types can be followed without an event that is in all of them:
+-- the position at which they meet, or one before that; NULL when they do not meet any more.
 --
--- Types are probed as `seek` does it for tags, and for the same reason.
+-- This is a leapfrog. Each stream in turn jumps, by a probe of its indexes, to its first position at or beyond the
+-- farthest one known; when all agree they have met. The work is bounded by the shortest stream and not by the
+-- hottest, and an absent tag or type ends it at once. Long streams that hardly ever meet are better walked along
+-- than leaped through, so it gives up after a few rounds and says how far it came.
 CREATE FUNCTION fencepost.leap(tags text[], types text[], start bigint, backwards boolean) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     streams  integer := cardinality(tags) + (cardinality(types) > 0)::integer;
     agreeing integer := 0;
-    jumps    integer := 0;
     at       bigint  := start;
     found    bigint;
 BEGIN
-    LOOP
+    FOR round IN 1 .. 4 LOOP
         FOR n IN 1 .. streams LOOP
             IF n <= cardinality(tags) THEN
                 found := fencepost.seek(tags[n], at, backwards);
-            ELSIF backwards THEN
-                SELECT max(e.position) INTO found FROM unnest(types) AS t (type), LATERAL (
-                    SELECT e.position FROM fencepost.event e
-                    WHERE (e.type, e.position) <= (t.type, at) AND (e.type, e.position) >= (t.type, 0)
-                    ORDER BY e.type DESC, e.position DESC LIMIT 1) AS e;
             ELSE
-                SELECT min(e.position) INTO found FROM unnest(types) AS t (type), LATERAL (
-                    SELECT e.position FROM fencepost.event e
-                    WHERE (e.type, e.position) >= (t.type, at) AND (e.type, e.position) <= (t.type, 9223372036854775807)
-                    ORDER BY e.type, e.position LIMIT 1) AS e;
+                found := fencepost.seek_types(types, at, backwards);
             END IF;
             agreeing := CASE WHEN found = at THEN agreeing + 1 ELSE 1 END;
             at := found;
@@ -222,30 +228,91 @@ BEGIN
                 RETURN at;
             END IF;
         END LOOP;
-        jumps := jumps + streams;
-        IF jumps > 32 THEN
-            RETURN fencepost.meet(tags, types, at, backwards);
-        END IF;
     END LOOP;
+    RETURN at;
 END $$;
 
 
--- The lowest position above `after` whose event matches one query item, NULL when there is none.
-CREATE FUNCTION fencepost.first_match(types text[], tags text[], after bigint) RETURNS bigint
+-- The stream that comes again the latest, from a position on: an index into the tags, or 0 for the types.
+CREATE FUNCTION fencepost.rarest(tags text[], types text[], at bigint, backwards boolean) RETURNS integer
 LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    at bigint := after;
 BEGIN
-    IF cardinality(tags) = 0 AND cardinality(types) = 0 THEN
-        RETURN (SELECT e.position FROM fencepost.event e WHERE e.position > after ORDER BY e.position LIMIT 1);
+    IF cardinality(tags) = 1 AND cardinality(types) = 0 THEN
+        RETURN 1;
+    END IF;
+    RETURN (
+        SELECT s.n FROM (
+            SELECT t.n::integer AS n, fencepost.seek(t.tag, at, backwards) AS next
+            FROM unnest(tags) WITH ORDINALITY AS t (tag, n)
+            UNION ALL SELECT 0, fencepost.seek_types(types, at, backwards) WHERE cardinality(types) > 0) AS s
+        ORDER BY CASE WHEN backwards THEN -s.next ELSE s.next END DESC NULLS FIRST LIMIT 1);
+END $$;
+
+
+-- The positions with after < position <= upto that match one query item, in order: `most` of them, and perhaps a few
+-- more.
+--
+-- It leaps to where the item's streams meet, and from there on walks along the rarest of them in blocks, looking at
+-- the events, until a block is mostly in vain. What is dense is thus read as fast as one tag, what is sparse is
+-- leaped over, and streams that never meet cost one walk along the shortest.
+CREATE FUNCTION fencepost.matches(
+    types text[], tags text[], after bigint, upto bigint, most integer, backwards boolean) RETURNS SETOF bigint
+LANGUAGE plpgsql STABLE ROWS 10 AS $$
+DECLARE
+    at       bigint  := CASE WHEN backwards THEN upto ELSE after + 1 END;
+    step     bigint  := CASE WHEN backwards THEN -1 ELSE 1 END;
+    any_type boolean := cardinality(types) = 0;
+    block    integer := CASE WHEN cardinality(tags) = 1 AND any_type THEN most ELSE 8 END;
+    found    integer := 0;
+    stream   integer;
+    walked   integer;
+    hits     bigint[];
+BEGIN
+    IF cardinality(tags) = 0 AND any_type THEN
+        IF backwards THEN
+            RETURN QUERY SELECT e.position FROM fencepost.event e
+            WHERE e.position > after AND e.position <= upto ORDER BY e.position DESC LIMIT most;
+        ELSE
+            RETURN QUERY SELECT e.position FROM fencepost.event e
+            WHERE e.position > after AND e.position <= upto ORDER BY e.position LIMIT most;
+        END IF;
+        RETURN;
+    ELSIF cardinality(tags) = 0 THEN
+        RETURN QUERY SELECT w.position
+        FROM fencepost.walk_types(matches.types, at, after, upto, most, backwards) AS w (position);
+        RETURN;
     END IF;
     LOOP
-        at := fencepost.leap(tags, types, at + 1, false);
-        -- Types are exact, only a tag can be another one with the same hash.
-        IF at IS NULL OR cardinality(tags) = 0
-            OR (SELECT e.tags @> first_match.tags FROM fencepost.event e WHERE e.position = at) THEN
-            RETURN at;
+        at := fencepost.leap(tags, types, at, backwards);
+        IF at IS NULL OR at <= after OR at > upto THEN
+            RETURN;
         END IF;
+        IF most = 1 AND (
+            SELECT e.tags @> matches.tags AND (any_type OR e.type = ANY (matches.types))
+            FROM fencepost.event e WHERE e.position = at) THEN
+            RETURN NEXT at;
+            RETURN;
+        END IF;
+        stream := fencepost.rarest(tags, types, at + step, backwards);
+        LOOP
+            SELECT array_agg(e.position) FILTER (
+                       WHERE e.tags @> matches.tags AND (any_type OR e.type = ANY (matches.types))),
+                   count(*), CASE WHEN backwards THEN min(e.position) ELSE max(e.position) END + step
+            INTO hits, walked, at
+            FROM (SELECT fencepost.walk(matches.tags[stream], at, after, upto, block, backwards) WHERE stream > 0
+                  UNION ALL
+                  SELECT fencepost.walk_types(matches.types, at, after, upto, block, backwards) WHERE stream = 0
+                 ) AS w (position)
+            JOIN fencepost.event e ON e.position = w.position;
+            RETURN QUERY SELECT h.position FROM unnest(hits) AS h (position);
+            found := found + coalesce(cardinality(hits), 0);
+            IF found >= most OR walked < block THEN
+                RETURN;
+            END IF;
+            EXIT WHEN coalesce(cardinality(hits), 0) * 4 < block;
+            block := least(block * 4, 1024);
+        END LOOP;
+        block := least(block * 4, 1024);
     END LOOP;
 END $$;
 
@@ -383,17 +450,14 @@ BEGIN
 
         IF outcome IS NULL AND append.checks IS NOT NULL THEN
             -- Most decisions are about a tag that no event has had since; what is left is looked at closely.
-            -- OFFSET keeps the planner from calling first_match once more for each use of its result.
-            SELECT c.condition, c.match INTO condition, match
-            FROM (SELECT c.condition, fencepost.first_match(c.types, c.tags, c.after) AS match
-                  FROM json_to_recordset(append.checks) AS c (
-                      condition integer, after bigint, types text[], tags text[])
-                  WHERE cardinality(c.tags) = 0 OR EXISTS (
-                      SELECT FROM fencepost.tag_posting p
-                      WHERE (p.tag, p.position) > (hashtextextended(c.tags[1], 0), c.after)
-                        AND (p.tag, p.position) <= (hashtextextended(c.tags[1], 0), 9223372036854775807))
-                  OFFSET 0) AS c
-            WHERE c.match IS NOT NULL ORDER BY c.condition, c.match LIMIT 1;
+            SELECT c.condition, m.position INTO condition, match
+            FROM json_to_recordset(append.checks) AS c (condition integer, after bigint, types text[], tags text[]),
+                 LATERAL fencepost.matches(c.types, c.tags, c.after, head, 1, false) AS m (position)
+            WHERE cardinality(c.tags) = 0 OR EXISTS (
+                SELECT FROM fencepost.tag_posting p
+                WHERE (p.tag, p.position) > (hashtextextended(c.tags[1], 0), c.after)
+                  AND (p.tag, p.position) <= (hashtextextended(c.tags[1], 0), 9223372036854775807))
+            ORDER BY c.condition, m.position LIMIT 1;
             IF condition = -1 THEN
                 outcome := 'already'; first := match; last := match;
             ELSIF condition >= 0 THEN
@@ -442,63 +506,14 @@ BEGIN
 END $$;
 
 
--- The positions with after < position <= upto that match one query item, in order, `most` of them and perhaps a
--- few more.
---
--- It leaps to the next place where the streams meet, and from there on walks along the tag that comes again the
--- latest, looking at its events, for as long as enough of them match. So what is dense is read as fast as one
--- tag, and what is sparse does not pay for the events in between.
-CREATE FUNCTION fencepost.matches(
-    types text[], tags text[], after bigint, upto bigint, most integer, backwards boolean)
-RETURNS SETOF bigint
+-- Refuse to read up to a position that is not there. It was the head once: a server that is behind it is another
+-- one, a replica that lags, and its answer would have holes that the reader could not see.
+CREATE FUNCTION fencepost.check_reached(upto bigint) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    at       bigint  := CASE WHEN backwards THEN upto ELSE after + 1 END;
-    step     bigint  := CASE WHEN backwards THEN -1 ELSE 1 END;
-    any_type boolean := cardinality(types) = 0;
-    rarest   text;
-    block    integer;
-    walked   integer;
-    hits     bigint[];
-    found    integer := 0;
 BEGIN
-    IF cardinality(tags) = 0 AND backwards THEN
-        RETURN QUERY SELECT e.position FROM unnest(matches.types) AS t (type), LATERAL (
-            SELECT e.position FROM fencepost.event e
-            WHERE (e.type, e.position) <= (t.type, upto) AND (e.type, e.position) > (t.type, after)
-            ORDER BY e.type DESC, e.position DESC LIMIT most) AS e;
-        RETURN;
-    ELSIF cardinality(tags) = 0 THEN
-        RETURN QUERY SELECT e.position FROM unnest(matches.types) AS t (type), LATERAL (
-            SELECT e.position FROM fencepost.event e
-            WHERE (e.type, e.position) <= (t.type, upto) AND (e.type, e.position) > (t.type, after)
-            ORDER BY e.type, e.position LIMIT most) AS e;
-        RETURN;
+    IF upto > coalesce((SELECT e.position FROM fencepost.event e ORDER BY e.position DESC LIMIT 1), 0) THEN
+        RAISE EXCEPTION USING ERRCODE = 'FP001', MESSAGE = format('the server has no position %s yet', upto);
     END IF;
-    LOOP
-        at := fencepost.leap(tags, types, at, backwards);
-        SELECT t.tag INTO rarest FROM unnest(tags) AS t (tag)
-        ORDER BY step * fencepost.seek(t.tag, at + step, backwards) DESC NULLS FIRST LIMIT 1;
-        block := 8;
-        LOOP
-            IF at IS NULL OR at <= after OR at > upto THEN
-                RETURN;
-            END IF;
-            SELECT array_agg(e.position) FILTER (
-                       WHERE e.tags @> matches.tags AND (any_type OR e.type = ANY (matches.types))),
-                   count(*), CASE WHEN backwards THEN min(e.position) ELSE max(e.position) END + step
-            INTO hits, walked, at
-            FROM fencepost.walk(rarest, at, after, upto, block, backwards) AS w (position)
-            JOIN fencepost.event e ON e.position = w.position;
-            RETURN QUERY SELECT h.position FROM unnest(hits) AS h (position);
-            found := found + coalesce(cardinality(hits), 0);
-            IF found >= most OR walked < block THEN
-                RETURN;
-            END IF;
-            EXIT WHEN coalesce(cardinality(hits), 0) * 4 < walked;
-            block := least(block * 4, most);
-        END LOOP;
-    END LOOP;
 END $$;
 
 
@@ -513,11 +528,7 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
 BEGIN
-    -- `upto` was the head once. A server that is behind it is another one, a replica that lags, and its
-    -- answer would have holes that the reader could not see.
-    IF upto > coalesce((SELECT e.position FROM fencepost.event e ORDER BY e.position DESC LIMIT 1), 0) THEN
-        RAISE EXCEPTION USING ERRCODE = 'FP001', MESSAGE = format('the server has no position %s yet', upto);
-    END IF;
+    PERFORM fencepost.check_reached(upto);
     IF items IS NULL AND backwards THEN
         RETURN QUERY SELECT e.* FROM fencepost.event e
         WHERE e.position > after AND e.position <= upto ORDER BY e.position DESC LIMIT most;
@@ -539,6 +550,41 @@ BEGIN
             ORDER BY m.position LIMIT most) AS m
         JOIN fencepost.event e ON e.position = m.position ORDER BY m.position;
     END IF;
+END $$;
+
+
+-- The same for one tag and all types, which is what is read most.
+CREATE FUNCTION fencepost.page_of_tag(tag text, after bigint, upto bigint, most integer, backwards boolean)
+RETURNS SETOF fencepost.event
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+DECLARE
+    at    bigint  := CASE WHEN backwards THEN upto ELSE after + 1 END;
+    found integer;
+BEGIN
+    PERFORM fencepost.check_reached(upto);
+    WHILE most > 0 AND at > after AND at <= upto LOOP
+        IF backwards THEN
+            RETURN QUERY SELECT e.* FROM fencepost.walk(page_of_tag.tag, at, after, upto, most, true) AS w (position)
+            JOIN fencepost.event e ON e.position = w.position
+            WHERE e.tags @> ARRAY[page_of_tag.tag] ORDER BY w.position DESC;
+        ELSE
+            RETURN QUERY SELECT e.* FROM fencepost.walk(page_of_tag.tag, at, after, upto, most, false) AS w (position)
+            JOIN fencepost.event e ON e.position = w.position
+            WHERE e.tags @> ARRAY[page_of_tag.tag] ORDER BY w.position;
+        END IF;
+        GET DIAGNOSTICS found = ROW_COUNT;
+        EXIT WHEN found = most;
+        -- Fewer than asked for: the stream has ended, unless some of it were other tags with the same hash.
+        SELECT CASE WHEN count(*) = page_of_tag.most THEN
+                   CASE WHEN backwards THEN min(w.position) - 1 ELSE max(w.position) + 1 END END
+        INTO at FROM fencepost.walk(page_of_tag.tag, at, after, upto, most, backwards) AS w (position);
+        most := most - found;
+    END LOOP;
 END $$;
 
 

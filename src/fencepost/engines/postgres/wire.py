@@ -72,6 +72,12 @@ def encode_items(query: Query) -> str | None:
     return None if query.matches_all else _encode([_item_document(item) for item in query.items]).decode()
 
 
+def sole_tag(query: Query) -> str | None:
+    """The tag, if the query asks for one tag and nothing else."""
+    (item, *more) = query.items
+    return next(iter(item.tags)) if not more and not item.types and len(item.tags) == 1 else None
+
+
 def sees_batch(appends: Sequence[Append]) -> list[bool]:
     """Which appends may be affected by one before them that is not stored by then."""
     marks = []
