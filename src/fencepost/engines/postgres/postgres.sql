@@ -563,26 +563,20 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
 DECLARE
-    at    bigint  := CASE WHEN backwards THEN upto ELSE after + 1 END;
-    found integer;
+    at        bigint := CASE WHEN backwards THEN upto ELSE after + 1 END;
+    positions bigint[];
+    found     integer;
 BEGIN
     PERFORM fencepost.check_reached(upto);
-    WHILE most > 0 AND at > after AND at <= upto LOOP
-        IF backwards THEN
-            RETURN QUERY SELECT e.* FROM fencepost.walk(page_of_tag.tag, at, after, upto, most, true) AS w (position)
-            JOIN fencepost.event e ON e.position = w.position
-            WHERE e.tags @> ARRAY[page_of_tag.tag] ORDER BY w.position DESC;
-        ELSE
-            RETURN QUERY SELECT e.* FROM fencepost.walk(page_of_tag.tag, at, after, upto, most, false) AS w (position)
-            JOIN fencepost.event e ON e.position = w.position
-            WHERE e.tags @> ARRAY[page_of_tag.tag] ORDER BY w.position;
-        END IF;
+    LOOP
+        positions := ARRAY(SELECT fencepost.walk(page_of_tag.tag, at, after, upto, most, backwards));
+        RETURN QUERY SELECT e.* FROM unnest(positions) WITH ORDINALITY AS w (position, n)
+        JOIN fencepost.event e ON e.position = w.position
+        WHERE e.tags @> ARRAY[page_of_tag.tag] ORDER BY w.n;
         GET DIAGNOSTICS found = ROW_COUNT;
-        EXIT WHEN found = most;
-        -- Fewer than asked for: the stream has ended, unless some of it were other tags with the same hash.
-        SELECT CASE WHEN count(*) = page_of_tag.most THEN
-                   CASE WHEN backwards THEN min(w.position) - 1 ELSE max(w.position) + 1 END END
-        INTO at FROM fencepost.walk(page_of_tag.tag, at, after, upto, most, backwards) AS w (position);
+        EXIT WHEN cardinality(positions) < most OR found = most;
+        -- Some were other tags with the same hash: their places are to be filled.
+        at := positions[most] + CASE WHEN backwards THEN -1 ELSE 1 END;
         most := most - found;
     END LOOP;
 END $$;
