@@ -3,10 +3,12 @@
 #   make                 check and test
 #   make setup           .venv with every extra
 #   make demo            a wallet under attack, in half a minute
-#   make test            every test
+#   make test            the tests, but for the slowest on Spark
+#   make test-all        those too
 #   make check           ruff, mypy, import-linter
 #   make bench           against other stores, in one run, as ratios
 #   make bench-postgres  the same for the PostgreSQL engine
+#   make bench-spark     the same for the data pipeline
 #   make bench-wallet    the same for a whole service
 #   make proofs          the proofs, with Coq
 #   make models          the models, with TLC
@@ -23,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := all
-.PHONY: all setup demo test check bench bench-postgres bench-wallet clean
+.PHONY: all setup demo test test-all check bench bench-postgres bench-spark bench-wallet clean
 
 all: check test
 
@@ -47,6 +49,10 @@ demo: $(READY)
 	@$(BIN)/python -m examples.demo
 
 test: $(READY)
+	$(BIN)/python -m pytest -q --ignore=tests/spark/slow
+
+# What starts clusters of its own, or kills Spark again and again, takes minutes more.
+test-all: $(READY)
 	$(BIN)/python -m pytest -q
 
 check: $(READY)
@@ -60,6 +66,9 @@ bench: $(READY)
 
 bench-postgres: $(READY)
 	$(BIN)/python -m benchmarks.postgres
+
+bench-spark: $(READY)
+	$(BIN)/python -m benchmarks.spark
 
 bench-wallet: $(READY)
 	$(BIN)/python -m benchmarks.wallet

@@ -13,7 +13,7 @@ import fencepost
 from fencepost.engines.postgres.connections import Connection, Connections
 from fencepost.testing import Awaitable, DurableEventStoreContract
 from fencepost.testing.faults import once
-from fencepost.testing.stores import Store, engine_of
+from fencepost.testing.stores import Store
 
 
 class TestPostgres(DurableEventStoreContract):
@@ -64,8 +64,4 @@ class Interposed:
 class TestPostgresAwaitable(Awaitable, TestPostgres):
     """The same through `fencepost.aio`."""
 
-    @contextmanager
-    def overtaken(self, store: Store, rival: Callable[[], None]) -> Iterator[Store]:
-        assert engine_of(store) is not None
-        with super().overtaken(store, rival) as late:
-            yield late
+    examples = 10

@@ -25,6 +25,7 @@ from fencepost.testing.contract.base import Running, events, no_new, positions, 
 from fencepost.testing.faults import PATIENCE_S
 from fencepost.testing.postgres import PostgresServer
 from fencepost.testing.recorder import Recorder
+from fencepost.testing.stores import engine_of
 
 CLIENTS = 6
 CRASHES = 3
@@ -219,6 +220,24 @@ def test_a_server_that_went_away_is_unavailable_and_used_again_when_it_is_back(
         server.start()
         assert store.append(events("After")) == Placed(2, 2)
         assert types(store.read()) == ["Before", "After"]
+
+
+def test_an_append_after_a_restart_is_not_sent_into_a_connection_that_the_server_has_closed(
+    server: PostgresServer, fragile: str
+) -> None:
+    with fencepost.open(fragile) as store:
+        store.append(events("Before"))
+        server.stop()
+        server.start()
+        assert store.append(events("After")) == Placed(2, 2)
+
+
+def test_a_server_that_is_behind_what_was_read_before_is_not_believed(store: EventStore) -> None:
+    store.append(events("A", "t", count=3))
+    engine = engine_of(store)
+    for query in (Query.all(), tagged("t"), Query.of(types={"A"})):
+        with pytest.raises(StoreUnavailable, match="lags behind"):
+            list(engine.scan(query, after=0, upto=4))
 
 
 def test_28_nothing_acknowledged_is_lost_when_the_server_is_killed_under_load(schema: str) -> None:

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from tests.spark.conftest import stored
 from tests.spark.slow.conftest import Cluster, environment
 
@@ -25,6 +26,8 @@ spark = fencepost.spark.session(master, config={
 })
 log = spark.read.format("fencepost").option("storeFrom", "file:" + secret)
 """
+
+pytestmark = pytest.mark.timeout(900)  # several JVMs start in each, which takes long on a busy machine
 
 READ_AND_WRITE = (
     PRELUDE

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.spark.conftest import stored
 from tests.spark.slow.conftest import Daemon, environment, free_port
 
@@ -40,6 +41,8 @@ else:
     raise AssertionError
 print("done")
 """
+
+pytestmark = pytest.mark.timeout(900)  # several JVMs start in each, which takes long on a busy machine
 
 
 def test_source_stream_and_sink_through_connect(server: PostgresServer, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_the_guide_runs(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3_000:]
-    assert "|   MoneyAdded|    1|" in done.stdout
+    assert "|  MoneyAdded|    1|" in done.stdout
 
 
 def test_every_option_is_in_the_reference() -> None:

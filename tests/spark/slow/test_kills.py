@@ -10,11 +10,14 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from tests.spark.conftest import stored
 from tests.spark.slow.conftest import environment
 
 import fencepost
 from fencepost import Event
+
+pytestmark = pytest.mark.timeout(900)  # several JVMs start in each, which takes long on a busy machine
 
 EVENTS = 3_000
 
