@@ -166,6 +166,16 @@ def test_tags_whose_hashes_collide_are_told_apart(colliding: EventStore) -> None
             assert failed.value.conflict.position == expected[0]
 
 
+def test_a_reading_by_one_tag_leaves_out_those_that_collide_with_it(colliding: EventStore) -> None:
+    given = [Event("A", tags={f"x{n % 5}", f"x{(n * 7) % 11}", f"yy{n % 3}"}) for n in range(600)]
+    colliding.append(given)
+    for tag in ("x1", "x9", "yy2", "x99"):
+        expected = [n for n, event in enumerate(given, start=1) if tag in event.tags]
+        for limit in (1, 7, 50, None):
+            assert positions(colliding.read(tagged(tag), limit=limit)) == expected[:limit]
+            assert positions(colliding.read(tagged(tag), limit=limit, backwards=True)) == expected[::-1][:limit]
+
+
 def test_a_collision_is_no_conflict(colliding: EventStore) -> None:
     colliding.append(events("A", "seat:1", "row:1"))
     assert colliding.append(events("A"), no_new(tagged("seat:2", "row:1"))) == Placed(2, 2)

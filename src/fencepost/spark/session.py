@@ -29,7 +29,7 @@ EVERYWHERE: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 
-# The log never stays behind in a Spark of its own: one machine, one process, no network.
+# On one machine nothing has to be reachable from another.
 HERE: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
