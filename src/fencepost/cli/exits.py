@@ -4,7 +4,7 @@
     1    refused: a condition failed, or would; the store is fine and nothing was written
     2    a mistake in the command line or in the input
     3    the storage said no: missing, busy, full, corrupt, or not a store
-    4    `verify` has found problems
+    4    the content is not sound: `verify` has found problems, or a stored event does not fit its class
     70   a bug in Fencepost, with its traceback
     130  interrupted by Ctrl-C
     141  the reader of our output has gone away, as in `fencepost read ... | head -1`
@@ -30,16 +30,23 @@ BUG: Final = 70
 INTERRUPTED: Final = 130
 OUTPUT_CLOSED: Final = 141
 
-CODES: Final[tuple[tuple[type[FencepostError], int], ...]] = (
-    (AppendRefused, REFUSED),
-    (InvalidInput, MISUSED),
-    (StoreError, STORAGE),
-    (ReadingNotFinished, BUG),
-)
+
+def codes() -> tuple[tuple[type[FencepostError], int], ...]:
+    """Each kind of error and its exit code; the errors of decisions are loaded only when there is an error to tell."""
+    from ..decisions.errors import DefinitionError, EventUnreadable
+
+    return (
+        (AppendRefused, REFUSED),
+        (InvalidInput, MISUSED),
+        (DefinitionError, MISUSED),
+        (StoreError, STORAGE),
+        (EventUnreadable, UNSOUND),
+        (ReadingNotFinished, BUG),
+    )
 
 
 def exit_code(error: FencepostError) -> int:
-    return next((code for kind, code in CODES if isinstance(error, kind)), BUG)
+    return next((code for kind, code in codes() if isinstance(error, kind)), BUG)
 
 
 def usage_line(error: click.ClickException) -> str:
