@@ -117,6 +117,7 @@ def measure_postgres(spark: SparkSession) -> Rows:
         ours = best(scan(lambda: events(spark, server.url(), partitions=2)))
         jdbc = spark.read.format("jdbc").options(
             url=f"jdbc:postgresql://127.0.0.1:{server.port}/postgres",
+            driver="org.postgresql.Driver",
             user="postgres",
             password=server.password,
             dbtable="(SELECT position, type, tags, data, recorded_at, id::text, metadata::text FROM fencepost.event) e",

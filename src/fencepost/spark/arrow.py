@@ -23,9 +23,16 @@ LONGEST: Final = 2**63 - 1  # a position that a long holds
 _decode_strings = msgspec.json.Decoder(list[str]).decode
 _decode_mapping = msgspec.json.Decoder(dict[str, str]).decode
 
-_HEX: Final = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), dtype="S2")
-# Where the 32 digits of an id are among its 36 characters; the rest are dashes.
-_DIGITS: Final = np.array([at for at in range(36) if at not in (8, 13, 18, 23)])
+# The two digits of each byte as one number, so that a table look-up writes both.
+_HEX: Final = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), dtype=np.uint16)
+# Where the digits of an id are among the 36 characters of its text, and among its 32 digits; the rest are dashes.
+_GROUPS: Final = (
+    (slice(0, 8), slice(0, 8)),
+    (slice(9, 13), slice(8, 12)),
+    (slice(14, 18), slice(12, 16)),
+    (slice(19, 23), slice(16, 20)),
+    (slice(24, 36), slice(20, 32)),
+)
 
 
 def needed(schema: pa.Schema) -> list[str]:
@@ -68,7 +75,7 @@ def _text(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Arr
 def _tags(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Array:
     if not pa.types.is_string(column.type):
         return pa.ListArray.from_arrays(*_list_parts(column), type=type)
-    if pc.any(pc.match_substring(column, "\\")).as_py():
+    if b"\\" in bytes(column.buffers()[2] or b""):  # in the rows around a slice as well, which does no harm
         return pa.array([_decode_strings(text) for text in column.to_pylist()], type=type)
     # Without a backslash no quote is escaped, so each '","' is a border between two tags and nothing else.
     inside = pc.utf8_slice_codeunits(column, 2, -2)
@@ -141,7 +148,9 @@ def _id(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Array
     content = np.frombuffer(filled.buffers()[1], dtype=np.uint8)
     content = content[16 * filled.offset : 16 * (filled.offset + len(filled))]
     text = np.full((len(filled), 36), ord("-"), dtype=np.uint8)
-    text[:, _DIGITS] = _HEX[content].view(np.uint8).reshape(len(filled), 32)
+    digits = _HEX[content].view(np.uint8).reshape(len(filled), 32)
+    for place, group in _GROUPS:
+        text[:, place] = digits[:, group]
     offsets = np.arange(0, 36 * (len(filled) + 1), 36, dtype=np.int32)
     ids = pa.StringArray.from_buffers(len(filled), pa.py_buffer(offsets), pa.py_buffer(text))
     return pc.if_else(pc.is_null(column), pa.scalar(None, type), ids) if column.null_count else ids
