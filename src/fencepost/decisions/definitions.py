@@ -27,7 +27,8 @@ class Definition:
     """What is known of a projection class.
 
     `scope` maps the parameters to the names of their tags; `state` maps the fields that events
-    change to their types; `factories` make the values of those that cannot be shared.
+    change to their types; `factories` make the values of those that cannot be shared; `scope_types`
+    maps the parameters to their types.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Definition:
     factories: Mapping[str, Callable[[], Any]]
     version: int = 1
     snapshot_every: int | None = None
+    scope_types: Mapping[str, Any] = field(default_factory=dict)
     by_type: dict[str, Bound] = field(default_factory=dict)
     every: Bound | None = None
     _parts: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)

@@ -185,7 +185,8 @@ class Reader:
         scope = self._scope()
         state, factories = self._state(scope)
         handlers = [handler for parent in self._parents for handler in parent.handlers] + self._body.handlers
-        return Definition(self._name, tuple(handlers), scope, state, factories, version, snapshot_every)
+        types = self._scope_types(scope)
+        return Definition(self._name, tuple(handlers), scope, state, factories, version, snapshot_every, types)
 
     def _scope(self) -> dict[str, str]:
         if "__init__" in self._body:
@@ -203,6 +204,15 @@ class Reader:
             hint = evaluated(parameter.annotation, self._visible, self._name)
             names[parameter.name] = tag_fields({parameter.name: hint}).get(parameter.name, parameter.name)
         return names
+
+    def _scope_types(self, scope: Mapping[str, str]) -> dict[str, Any]:
+        known = {parameter: hint for parent in self._parents for parameter, hint in parent.scope_types.items()}
+        known |= self._hints
+        if "__init__" in self._body:
+            for parameter in list(inspect.signature(self._body["__init__"]).parameters.values())[1:]:
+                if parameter.annotation is not parameter.empty:
+                    known[parameter.name] = evaluated(parameter.annotation, self._visible, self._name)
+        return {parameter: known.get(parameter, str) for parameter in scope}
 
     def _state(self, scope: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Callable[[], Any]]]:
         state = {name: hint for parent in self._parents for name, hint in parent.state.items()}
