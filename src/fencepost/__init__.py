@@ -14,7 +14,7 @@ from .errors import (
     StoreError,
     StoreUnavailable,
 )
-from .model import AppendCondition, Event, Placed, Query, QueryItem, SequencedEvent
+from .model import AppendCondition, Event, Placed, Query, QueryItem, RecordedAppend, SequencedEvent
 from .opening import open
 from .store import Engine, EventStore, Reading
 from .subscription import Subscription
@@ -36,6 +36,7 @@ __all__ = [
     "QueryItem",
     "Reading",
     "ReadingNotFinished",
+    "RecordedAppend",
     "SequencedEvent",
     "StoreClosed",
     "StoreCorrupt",

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from .commit import Append, GroupCommit, Pending, Verdict
 from .errors import ReadingNotFinished, StoreClosed
-from .model import AppendCondition, Event, Placed, Query, SequencedEvent
+from .model import AppendCondition, Event, Placed, Query, RecordedAppend, SequencedEvent
 from .opening import open_engine
 from .store import Engine, EventStore, Reading, checked_append, checked_range, checked_timeout
 from .subscription import Feed
@@ -113,6 +113,17 @@ class AsyncEventStore:
     async def checkpoint(self, name: str) -> int:
         """As `EventStore.checkpoint`."""
         return await self._run(self._store.checkpoint, name)
+
+    async def recorded(self, *, after: int = 0, upto: int | None = None) -> AsyncIterator[RecordedAppend]:
+        """As `EventStore.recorded`: `async for append in store.recorded()`."""
+        pages = await self._run(self._store.recorded_pages, after, upto)
+        while (page := await self._run(next, pages, None)) is not None:
+            for append in page:
+                yield append
+
+    async def restore(self, events: Iterable[SequencedEvent], appends: Iterable[RecordedAppend] = ()) -> None:
+        """As `EventStore.restore`."""
+        await self._run(self._store.restore, events, appends)
 
     async def close(self) -> None:
         """As `EventStore.close`."""

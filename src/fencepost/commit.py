@@ -21,7 +21,7 @@ from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
 from .errors import StoreError
-from .model import AppendCondition, Event, Placed, Query, SequencedEvent
+from .model import AppendCondition, Event, Placed, Query, RecordedAppend, SequencedEvent, encode_conditions
 
 # A batch takes what waits, up to so many events: enough to spread one sync over many callers, few
 # enough that nobody waits long for the others. An append of more events is a batch of its own.
@@ -128,6 +128,23 @@ def judge_ids(places: Sequence[tuple[UUID, int | None]]) -> Placed | Overlapping
         return Overlapping(*stored[0], missing[-1])
     positions = [position for _, position in stored]
     return Placed(min(positions), max(positions), already=True)
+
+
+def records_of(appends: Iterable[Append], verdicts: Iterable[Verdict]) -> list[RecordedAppend]:
+    """What to keep of the appends that were stored just now, for an engine that records conditions.
+
+    An append without events has no place in the log, so nothing is kept of it.
+    """
+    return [
+        recorded(append, verdict.first, verdict.last)
+        for append, verdict in zip(appends, verdicts, strict=True)
+        if isinstance(verdict, Placed) and not verdict.already and append.events
+    ]
+
+
+def recorded(append: Append, first: int, last: int) -> RecordedAppend:
+    unless = None if append.unless is None else append.unless.to_json()
+    return RecordedAppend(first, last, encode_conditions(append.conditions), unless)
 
 
 class Pending:

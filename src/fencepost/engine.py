@@ -3,15 +3,18 @@
 An engine does only what no two of them do alike: commit a batch, scan, tell the head, wait for a
 new one, keep checkpoints. `EventStore` does everything else. `fencepost.testing` holds the suite
 that an engine must pass, ours or yours.
+
+Two more things an engine may do or leave: keep what each append was conditional on (`Recording`), and
+take events with positions and times of their own (`Restoring`). A store asks whether it does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from .commit import Append, Verdict
-from .model import Query, SequencedEvent
+from .model import Query, RecordedAppend, SequencedEvent
 
 
 class Engine(Protocol):
@@ -50,3 +53,27 @@ class Engine(Protocol):
         """Where the checkpoint is, 0 if it never was set."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Recording(Protocol):
+    """An engine that keeps the conditions of appends, when it is opened with `record_conditions=True`.
+
+    They are stored in the transaction that stores the events, so one is never there without the other.
+    """
+
+    def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
+        """The recorded appends with after < last <= upto, in order, in pages that are not empty."""
+
+
+@runtime_checkable
+class Restoring(Protocol):
+    """An engine that can take a log over as it is."""
+
+    def restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend] = ()) -> None:
+        """Store the events behind the head, all or none, with their positions, times and ids.
+
+        They are checked: valid one by one, in order, with different ids, and each recorded append ends
+        with one of them. The engine refuses, with `InvalidInput` for `events`, positions that do not follow
+        on its head, and ids that it has.
+        """

@@ -220,12 +220,7 @@ class AppendCondition:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> AppendCondition:
-        given = _parsed(text, "condition")
-        _check_names(given, "condition", {"fail_if_events_match", "after"})
-        if "fail_if_events_match" not in given:
-            raise InvalidInput("condition", "fail_if_events_match is missing")
-        query = _query_from_builtins(given["fail_if_events_match"], "condition.fail_if_events_match")
-        return cls(query, after=given.get("after", 0))
+        return _condition_from_builtins(_parsed(text, "condition"), "condition")
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +235,35 @@ class Placed:
     first: int
     last: int
     already: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAppend:
+    """What an append was conditional on, kept with the positions of its events.
+
+    `conditions_json` is a JSON array of conditions, `unless_json` a query's JSON or None: the stored
+    form, which `conditions` and `unless` decode.
+    """
+
+    first: int
+    last: int
+    conditions_json: str = "[]"
+    unless_json: str | None = None
+
+    @property
+    def conditions(self) -> tuple[AppendCondition, ...]:
+        given = _parsed(self.conditions_json, "conditions")
+        if not isinstance(given, list):
+            raise InvalidInput("conditions", f"a JSON array is needed, not {_kind(given)}")
+        return tuple(_condition_from_builtins(each, f"conditions[{index}]") for index, each in enumerate(given))
+
+    @property
+    def unless(self) -> Query | None:
+        return None if self.unless_json is None else _query_from_builtins(_parsed(self.unless_json, "unless"), "unless")
+
+
+def encode_conditions(conditions: Iterable[AppendCondition]) -> str:
+    return f"[{','.join([condition.to_json() for condition in conditions])}]"
 
 
 def checked_type(value: object, field: str) -> str:
@@ -397,6 +421,14 @@ def _query_from_builtins(given: Any, field: str) -> Query:
         except InvalidInput as error:
             raise InvalidInput(f"{field}.items[{index}].{error.field}", error.problem) from None
     return Query(made)
+
+
+def _condition_from_builtins(given: Any, field: str) -> AppendCondition:
+    _check_names(given, field, {"fail_if_events_match", "after"})
+    if "fail_if_events_match" not in given:
+        raise InvalidInput(field, "fail_if_events_match is missing")
+    query = _query_from_builtins(given["fail_if_events_match"], f"{field}.fail_if_events_match")
+    return AppendCondition(query, after=given.get("after", 0))
 
 
 def _check_names(given: Any, field: str, known: set[str]) -> None:

@@ -8,12 +8,13 @@ in `engine.py`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Final
 
 from .commit import Append, Behind, Conflicting, GroupCommit, Overlapping, Verdict
 from .engine import Engine as Engine
+from .engine import Recording, Restoring
 from .errors import (
     CheckpointBehind,
     ConditionFailed,
@@ -22,6 +23,7 @@ from .errors import (
     ReadingNotFinished,
     StoreClosed,
     StoreCorrupt,
+    StoreError,
 )
 from .model import (
     MAX_APPEND_BYTES,
@@ -31,6 +33,7 @@ from .model import (
     Event,
     Placed,
     Query,
+    RecordedAppend,
     SequencedEvent,
     checked_all,
     checked_name,
@@ -107,6 +110,26 @@ class EventStore:
         self.check_open()
         return self._engine.checkpoint(name)
 
+    def recorded(self, *, after: int = 0, upto: int | None = None) -> Iterator[RecordedAppend]:
+        """What appends were conditional on: those recorded with after < last <= upto, in order.
+
+        Only appends through stores that were opened with `record_conditions=True` are recorded.
+        """
+        return chain.from_iterable(self.recorded_pages(after, upto))
+
+    def restore(self, events: Iterable[SequencedEvent], appends: Iterable[RecordedAppend] = ()) -> None:
+        """Take over events of another store as they are, positions, times and ids included; all or none.
+
+        They follow on this store's head, and so do the recorded appends, each of which ends with one of
+        the events. For a restore: whoever appends has their events judged, and these are not.
+        """
+        checked = checked_restore(events, appends)
+        self.check_open()
+        if not isinstance(self._engine, Restoring):
+            raise StoreError("this engine gives positions of its own, so it cannot take over another store's events")
+        if checked[0]:
+            self._engine.restore(*checked)
+
     def close(self) -> None:
         """End all subscriptions and release the storage. Closing twice does no harm."""
         if not self._closed and os.getpid() == self._process:
@@ -125,6 +148,14 @@ class EventStore:
     def feed(self, query: Query, after: int, on_ready: Callable[[], None]) -> Feed:
         self.check_open()
         return Feed(self._engine, self._follower, query, after, on_ready)
+
+    def recorded_pages(self, after: int, upto: int | None) -> Iterator[Sequence[RecordedAppend]]:
+        checked_range(None, after, upto, None)
+        self.check_open()
+        if not isinstance(self._engine, Recording):
+            raise StoreError("this engine does not record the conditions of appends")
+        head = self._engine.head()
+        return self._engine.recorded(after=after, upto=head if upto is None else min(upto, head))
 
     def check_open(self) -> None:
         if self._closed:
@@ -212,6 +243,52 @@ def checked_append(
         _checked_unless(unless),
         None if checkpoint is None else _checked_checkpoint(checkpoint),
     )
+
+
+def checked_restore(
+    events: Iterable[SequencedEvent], appends: Iterable[RecordedAppend]
+) -> tuple[tuple[SequencedEvent, ...], tuple[RecordedAppend, ...]]:
+    """What another store says that it has stored, held to what every store promises."""
+    taken = checked_all(events, "events", SequencedEvent)
+    if len(taken) > MAX_EVENTS:
+        raise InvalidInput("events", f"{len(taken)} events, the limit is {MAX_EVENTS}")
+    size = sum(len(event.data) for event in taken)
+    if size > MAX_APPEND_BYTES:
+        raise InvalidInput("events", f"{size} bytes of data at once, the limit is {MAX_APPEND_BYTES}")
+    previous, seen = 0, set()
+    for index, event in enumerate(taken):
+        try:
+            checked_position(event.position, "position")
+            content = event.event
+        except InvalidInput as error:
+            raise InvalidInput(f"events[{index}].{error.field}", error.problem) from None
+        if event.position <= previous:
+            raise InvalidInput(f"events[{index}].position", f"{event.position} does not follow on {previous}")
+        if event.recorded_at.tzinfo is None:
+            raise InvalidInput(f"events[{index}].recorded_at", "a time zone is needed")
+        if content.id in seen:
+            raise InvalidInput(f"events[{index}].id", f"{content.id} is there twice")
+        if content.id is not None:
+            seen.add(content.id)
+        previous = event.position
+    return taken, _checked_records(appends, {event.position for event in taken})
+
+
+def _checked_records(appends: Iterable[RecordedAppend], ends: Container[int]) -> tuple[RecordedAppend, ...]:
+    taken = checked_all(appends, "appends", RecordedAppend)
+    previous = 0
+    for index, append in enumerate(taken):
+        if not previous < append.first <= append.last:
+            problem = f"{append.first} to {append.last} does not follow on {previous}"
+            raise InvalidInput(f"appends[{index}]", problem)
+        if append.last not in ends:
+            raise InvalidInput(f"appends[{index}]", f"no event is given for its last position, {append.last}")
+        try:
+            append.conditions, append.unless  # noqa: B018
+        except InvalidInput as error:
+            raise InvalidInput(f"appends[{index}].{error.field}", error.problem) from None
+        previous = append.last
+    return taken
 
 
 def checked_range(query: Query | None, after: int, upto: int | None, limit: int | None) -> Query:

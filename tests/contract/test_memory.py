@@ -1,7 +1,8 @@
 """The contract, kept by the memory engine."""
 
 import fencepost
-from fencepost.testing import Awaitable, EventStoreContract
+from fencepost import EventStore
+from fencepost.testing import Awaitable, EventStoreContract, RecordingContract, RestoringContract
 from fencepost.testing.stores import Store
 
 
@@ -12,3 +13,13 @@ class TestMemory(EventStoreContract):
 
 class TestMemoryAwaitable(Awaitable, TestMemory):
     """The same through `fencepost.aio`."""
+
+
+class TestMemoryThatRecords(RecordingContract):
+    def open_recording(self) -> EventStore:
+        return fencepost.open("memory:", record_conditions=True)
+
+
+class TestMemoryThatIsRestored(RestoringContract):
+    def open_store(self) -> EventStore:
+        return fencepost.open("memory:")

@@ -12,6 +12,8 @@ import pytest
 from fencepost.engines.sqlite import engine, generations, merging, search
 
 from .test_sqlite import TestSqlite as OfRealSize
+from .test_sqlite import TestSqliteThatIsRestored as RestoredOfRealSize
+from .test_sqlite import TestSqliteThatRecords as RecordsOfRealSize
 
 SIZES = {
     "TAIL_EVENTS": 5,
@@ -29,7 +31,7 @@ SIZES = {
 }
 
 
-class TestSqliteInMiniature(OfRealSize):
+class InMiniature:
     @pytest.fixture(autouse=True)
     def sizes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, size in SIZES.items():
@@ -39,4 +41,13 @@ class TestSqliteInMiniature(OfRealSize):
                 monkeypatch.setattr(module, name, size)
 
 
-del OfRealSize  # or it would be collected here, too
+class TestSqliteInMiniature(InMiniature, OfRealSize): ...
+
+
+class TestSqliteInMiniatureThatRecords(InMiniature, RecordsOfRealSize): ...
+
+
+class TestSqliteInMiniatureThatIsRestored(InMiniature, RestoredOfRealSize): ...
+
+
+del OfRealSize, RecordsOfRealSize, RestoredOfRealSize  # or they would be collected here, too

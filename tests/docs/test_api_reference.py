@@ -22,7 +22,7 @@ AWAITABLE = {
 NAMES: dict[str, Any] = {name: getattr(fencepost, name) for name in fencepost.__all__} | AWAITABLE
 
 # What the awaitable twin shares with the store is described once, there; and these are for the twin itself.
-ELSEWHERE = {"feed", "check_open", "result", "group"}
+ELSEWHERE = {"feed", "check_open", "result", "group", "recorded_pages"}
 
 
 def members(named: Any) -> set[str]:

@@ -50,10 +50,10 @@ def overtake(monkeypatch: pytest.MonkeyPatch, store: EventStore, rival: Callable
     sqlite = sqlite_of(store)
     insert = sqlite._insert
 
-    def overtaken(rows: Any) -> None:
+    def overtaken(rows: Any, records: Any) -> None:
         if not sqlite._writer.in_transaction:
             rival()
-        insert(rows)
+        insert(rows, records)
 
     monkeypatch.setattr(sqlite, "_insert", overtaken)
 

@@ -12,6 +12,7 @@ import pytest
 import fencepost.engines
 from fencepost import Engine, EventStore, Reading, Subscription
 from fencepost.aio import AsyncEventStore, AsyncReading, AsyncSubscription
+from fencepost.engine import Recording, Restoring
 from fencepost.testing.faults import FaultyEngine
 from fencepost.testing.recorder import Recorder
 from fencepost.testing.stores import BlockingStore, Store
@@ -53,6 +54,14 @@ def test_an_engine_has_the_signatures_of_the_protocol(engine: type, method: str)
     assert own == inspect.signature(getattr(Engine, method)).return_annotation
 
 
+@pytest.mark.parametrize(("protocol", "method"), [(Recording, "recorded"), (Restoring, "restore")])
+def test_what_an_engine_may_do_besides_has_one_signature_too(protocol: type, method: str) -> None:
+    able = [engine for engine in ENGINES if hasattr(engine, method)]
+    assert {engine.__name__ for engine in able} >= {"MemoryEngine", "SqliteEngine"}
+    for engine in able:
+        assert parameters(getattr(engine, method)) == parameters(getattr(protocol, method))
+
+
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
 def test_an_engine_says_whether_its_appends_are_gathered(engine: type) -> None:
     said = inspect.getattr_static(engine, "group_commit")
@@ -63,6 +72,11 @@ def test_an_engine_says_whether_its_appends_are_gathered(engine: type) -> None:
 @pytest.mark.parametrize("store", [AsyncEventStore, BlockingStore, Store, Recorder], ids=lambda store: store.__name__)
 def test_every_store_has_the_same_verbs(store: type, verb: str) -> None:
     assert parameters(getattr(store, verb)) == parameters(getattr(EventStore, verb))
+
+
+@pytest.mark.parametrize("verb", ["recorded", "restore"])
+def test_the_awaitable_twin_has_what_an_engine_may_do_besides(verb: str) -> None:
+    assert parameters(getattr(AsyncEventStore, verb)) == parameters(getattr(EventStore, verb))
 
 
 def test_readings_and_subscriptions_have_awaitable_twins_with_the_same_members() -> None:

@@ -7,16 +7,18 @@ the process. Conditions are judged by looking at every event after their `after`
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import islice
+from operator import attrgetter
 from typing import Final
 from uuid import UUID
 
 from ..buckets import matches
-from ..commit import Append, Verdict, judge
-from ..errors import StoreUnavailable
-from ..model import Query, SequencedEvent
+from ..commit import Append, Verdict, judge, records_of
+from ..errors import InvalidInput, StoreUnavailable
+from ..model import Query, RecordedAppend, SequencedEvent
 
 PAGE_EVENTS: Final = 1_024
 
@@ -26,7 +28,7 @@ class MemoryEngine:
 
     group_commit: Final = True
 
-    def __init__(self, *, create: bool = True) -> None:
+    def __init__(self, *, create: bool = True, record_conditions: bool = False) -> None:
         """A store in memory is always a new one; `create` is there because every engine has it."""
         if not create:
             raise StoreUnavailable("memory: there is no such store")
@@ -34,10 +36,14 @@ class MemoryEngine:
         self._events: list[SequencedEvent] = []
         self._checkpoints: dict[str, int] = {}
         self._positions: dict[UUID, int] = {}
+        self._records_conditions = record_conditions
+        self._recorded: list[RecordedAppend] = []
 
     def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
         with self._changed:
             verdicts = judge(appends, self)
+            if self._records_conditions:
+                self._recorded.extend(records_of(appends, verdicts))
             self._changed.notify_all()
             return verdicts
 
@@ -69,6 +75,24 @@ class MemoryEngine:
 
     def close(self) -> None:
         self.interrupt()
+
+    def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
+        with self._changed:  # events are there a moment before their record, but never without the lock
+            low, high = (bisect_right(self._recorded, end, key=attrgetter("last")) for end in (after, upto))
+        for start in range(low, high, PAGE_EVENTS):
+            yield self._recorded[start : min(start + PAGE_EVENTS, high)]
+
+    def restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend] = ()) -> None:
+        with self._changed:
+            for position, event in enumerate(events, start=len(self._events) + 1):
+                if event.position != position:
+                    raise InvalidInput("events", f"position {position} is next, not {event.position}")
+                if event.id in self._positions:
+                    raise InvalidInput("events", f"the id {event.id} of position {position} is stored already")
+            self._events.extend(events)
+            self._positions.update((event.id, event.position) for event in events if event.id is not None)
+            self._recorded.extend(appends)
+            self._changed.notify_all()
 
     def first_match(self, query: Query, after: int) -> int | None:
         page = next(self.scan(query, after=after, upto=len(self._events), limit=1), None)

@@ -9,7 +9,8 @@
 
     class TestMineAwaitable(Awaitable, TestMine): ...
 
-`EventStoreContract` is for a store that ends with its handle. `Recorder` and `check` hold what
+`EventStoreContract` is for a store that ends with its handle; `RecordingContract` and `RestoringContract` are
+for engines that keep conditions and take logs over. `Recorder` and `check` hold what
 concurrent clients did and saw against the log. Only the contract and the machine need pytest
 and Hypothesis, and import them when they are asked for.
 """
@@ -24,7 +25,15 @@ from .history import Violation, check
 from .recorder import History, Recorder, load
 
 if TYPE_CHECKING:
-    from .contract import Awaitable, Contract, DurableEventStoreContract, EventStoreContract
+    from .contract import (
+        Awaitable,
+        Contract,
+        DurableEventStoreContract,
+        EventStoreContract,
+        RecordingContract,
+        RestoringContract,
+        SharedRecordingContract,
+    )
     from .machine import StoreMachine
 
 __all__ = [
@@ -34,6 +43,9 @@ __all__ = [
     "EventStoreContract",
     "History",
     "Recorder",
+    "RecordingContract",
+    "RestoringContract",
+    "SharedRecordingContract",
     "StoreMachine",
     "Violation",
     "check",
@@ -45,6 +57,9 @@ _LATER = {
     "Contract": ".contract",
     "DurableEventStoreContract": ".contract",
     "EventStoreContract": ".contract",
+    "RecordingContract": ".contract",
+    "RestoringContract": ".contract",
+    "SharedRecordingContract": ".contract",
     "StoreMachine": ".machine",
 }
 

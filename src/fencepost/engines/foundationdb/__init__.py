@@ -37,6 +37,8 @@ def open_foundationdb(address: str, **options: Any) -> Engine:
         if name not in OPTIONS:
             raise InvalidInput("address", f"unknown option {name!r}; known are {', '.join(sorted(OPTIONS))}")
         options.setdefault(name, value)
+    if options.pop("record_conditions", False):
+        raise InvalidInput("record_conditions", "FoundationDB's engine does not keep the conditions of appends")
     try:
         from .binding import connect
         from .engine import FoundationDBEngine

@@ -25,9 +25,17 @@ from zlib import crc32
 import apsw
 
 from ...buckets import matches
-from ...commit import Append, Verdict, judge
+from ...commit import Append, Verdict, judge, records_of
 from ...errors import StoreClosed
-from ...model import Query, SequencedEvent, decode_tags, encode_metadata, encode_tags
+from ...model import (
+    Query,
+    RecordedAppend,
+    SequencedEvent,
+    decode_tags,
+    encode_metadata,
+    encode_moment,
+    encode_tags,
+)
 from .files import Readers, connect, prepare_file, run, snapshot, storage_errors, transaction, value
 from .generations import (
     ROWS,
@@ -39,6 +47,8 @@ from .generations import (
     write_tail,
 )
 from .merging import merge_step
+from .recording import begin_to_record, insert_records, read_records
+from .restoring import check_restored
 from .search import search
 from .tail import Tail, TailPart
 
@@ -63,12 +73,23 @@ AT: Final = f"SELECT {COLUMNS} FROM carray(?) AS wanted CROSS JOIN events ON eve
 class SqliteEngine:
     group_commit: Final = True
 
-    def __init__(self, path: str, *, create: bool = True, patience_s: float = 10.0, vfs: str | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        create: bool = True,
+        patience_s: float = 10.0,
+        record_conditions: bool = False,
+        vfs: str | None = None,
+    ) -> None:
         self._path = path
+        self._records_conditions = record_conditions
         with storage_errors(path):
             prepare_file(path, create=create, timeout_s=patience_s, vfs=vfs)
             self._writer = connect(path, timeout_s=patience_s, cache_kib=65_536, vfs=vfs)
             self._writer.set_wal_hook(self._count_wal_pages)
+            if record_conditions:
+                begin_to_record(self._writer)
             floor = indexed_upto(self._writer)
         self._readers = Readers(path, timeout_s=patience_s, vfs=vfs)
         self._types = Types()
@@ -143,6 +164,20 @@ class SqliteEngine:
                 self._readers.close()
                 self._writer.close()
 
+    def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
+        return read_records(self._readers, after, upto)
+
+    def restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend] = ()) -> None:
+        with self._writing, storage_errors(self._path):
+            if self._closed:
+                raise StoreClosed("the store is closed")
+            self._tidy_up()
+            if appends:
+                begin_to_record(self._writer)
+            self._restore(events, appends)
+        with self._changed:
+            self._changed.notify_all()
+
     # Committing, by one thread at a time, under the lock.
 
     def _commit(self, appends: Sequence[Append]) -> list[Verdict]:
@@ -176,24 +211,45 @@ class SqliteEngine:
         draft = Draft(tail, self._writer, self._types)
         verdicts = judge(appends, draft)
         if draft.rows:
-            self._insert(draft.rows)
+            self._insert(draft.rows, records_of(appends, verdicts) if self._records_conditions else ())
         elif not self._writer.in_transaction and (value(self._writer, HEAD) or 0) > draft.head():
             raise Overtaken  # nothing to insert means nothing to collide with
         for name, position in draft.checkpoints.items():
             run(self._writer, "INSERT OR REPLACE INTO checkpoints VALUES (?, ?)", (name, str(position)))
         return verdicts
 
-    def _insert(self, rows: list[Row]) -> None:
+    def _insert(self, rows: list[Row], records: Sequence[RecordedAppend]) -> None:
         try:
-            if len(rows) > ROWS and not self._writer.in_transaction:
+            if (records or len(rows) > ROWS) and not self._writer.in_transaction:
                 with transaction(self._writer):
                     insert_many(self._writer, "events", rows)
+                    insert_records(self._writer, records)
             else:
                 insert_many(self._writer, "events", rows)
+                if records:
+                    insert_records(self._writer, records)
         except apsw.ConstraintError as error:
             if error.extendedresult != apsw.SQLITE_CONSTRAINT_PRIMARYKEY:  # type: ignore[attr-defined]
                 raise
             raise Overtaken from None
+
+    def _restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend]) -> None:
+        tail, committed = self._view
+        try:
+            with transaction(self._writer):
+                self._catch_up()
+                tail, committed = self._view
+                check_restored(self._writer, tail, events)
+                for event in events:
+                    tail.add(event.type, event.tags, None if event.id is None else event.id.bytes)
+                self._insert([_restored_row(event) for event in events], appends)
+        except Exception:
+            tail.cut(committed)
+            raise
+        except BaseException:
+            self._begin_anew(tail)
+            raise
+        self._view = tail, tail.head
 
     def _catch_up(self) -> None:
         """Bring the tail to where the file is: other processes may have appended, or shortened it."""
@@ -358,6 +414,19 @@ def checksum(
     """CRC-32 of a row. NUL separates the fields, which cannot contain it, and the data comes last."""
     rest = f"{position}\0{type}\0{tags}\0{recorded_at}\0{id.hex() if id else ''}\0{metadata or ''}\0"
     return crc32(data, crc32(rest.encode()))
+
+
+def _restored_row(event: SequencedEvent) -> Row:
+    content = (
+        event.position,
+        event.type,
+        encode_tags(event.tags),
+        event.data,
+        encode_moment(event.recorded_at),
+        None if event.id is None else event.id.bytes,
+        encode_metadata(event.metadata),
+    )
+    return *content, checksum(*content)
 
 
 def _events(connection: apsw.Connection, sql: str, bindings: Any) -> list[SequencedEvent]:

@@ -17,9 +17,10 @@ import apsw
 import msgspec
 
 from ...errors import InvalidInput
-from ...model import decode_metadata, decode_tags, encode_metadata, encode_tags
-from .engine import checksum
+from ...model import RecordedAppend, decode_metadata, decode_tags, encode_metadata, encode_tags
+from .engine import HEAD, checksum
 from .files import connect, prepare_file, run, snapshot, storage_errors, value
+from .recording import is_recorded
 from .search import EVERY
 
 TIMEOUT_S: Final = 10.0
@@ -44,6 +45,7 @@ class Report:
     path: str
     events: int = 0
     postings: int = 0
+    appends: int = 0
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -99,6 +101,7 @@ def verify(path: str | os.PathLike[str], *, on_progress: Callable[[int, int], No
                 _check_surplus(connection, report)
                 _check_ids(connection, report)
                 _check_checkpoints(connection, report)
+                _check_appends(connection, report)
     return report
 
 
@@ -193,6 +196,27 @@ def _check_checkpoints(connection: apsw.Connection, report: Report) -> None:
     for name, position in run(connection, "SELECT name, position FROM checkpoints"):
         if not position.isdecimal():
             report.add(f"checkpoint {name!r}", f"is at {position!r}, which is no position")
+
+
+def _check_appends(connection: apsw.Connection, report: Report) -> None:
+    if not is_recorded(connection):
+        return
+    head, covered = value(connection, HEAD) or 0, 0
+    for first, last, conditions, unless in connection.execute(
+        "SELECT first, last, conditions, unless FROM appends ORDER BY last"
+    ):
+        report.appends += 1
+        where = f"append that ends at {last}"
+        if not 0 < first <= last <= head:
+            report.add(where, f"is said to hold {first} to {last}, in a log of {head} events")
+        elif first <= covered:
+            report.add(where, f"begins at {first}, and {covered} belongs to another")
+        covered = max(covered, last)
+        try:
+            append = RecordedAppend(first, last, conditions, unless)
+            append.conditions, append.unless  # noqa: B018
+        except InvalidInput as error:
+            report.add(where, f"has conditions that cannot be decoded: {error}")
 
 
 def _named(term: str | bytes) -> str:

@@ -14,9 +14,18 @@ from .invented import ConflictsInvented
 from .missed import ConflictsMissed
 from .modelled import Modelled
 from .reading import Reading
+from .recording import RecordingContract, RestoringContract, SharedRecordingContract
 from .subscribing import Subscribing
 
-__all__ = ["Awaitable", "Contract", "DurableEventStoreContract", "EventStoreContract"]
+__all__ = [
+    "Awaitable",
+    "Contract",
+    "DurableEventStoreContract",
+    "EventStoreContract",
+    "RecordingContract",
+    "RestoringContract",
+    "SharedRecordingContract",
+]
 
 
 class EventStoreContract(
