@@ -11,10 +11,12 @@ from typing import Any
 
 from rich.console import Console
 
+from . import tasks
 from .filling import DATA, fill
 from .peers import PEERS, TYPES, Peer
 from .processes import in_processes
 
+TASKS = "fencepost, tasks"
 CALLERS = (1, 4, 16, 64)
 PROCESSES = 4
 EVENTS = 100_000  # in each store beforehand
@@ -40,6 +42,8 @@ def _in_one_process(url: str) -> Iterator[dict[str, Any]]:
                 for store in stores:
                     done = run(store, callers, conditional, f"{callers}.{number}.{conditional}")
                     best[store.name] = max(best[store.name], done / ROUND_S)
+                done = tasks.run(url, callers, conditional, f"t{callers}.{number}.{conditional}", ROUND_S)
+                best[TASKS] = max(best.get(TASKS, 0.0), done / ROUND_S)
             yield _row(1, callers, conditional, best)
         for store in stores:
             store.close()

@@ -14,8 +14,8 @@ from typing import Any
 import psycopg
 
 from fencepost.commit import Append, Verdict
-from fencepost.engines.postgres.connections import Connection, IdLoader, MomentLoader
-from fencepost.engines.postgres.wire import encode_batch, verdict
+from fencepost.engines.postgres.connections import Connection
+from fencepost.engines.postgres.wire import decode_verdicts, encode_batch
 from fencepost.testing.faults import PATIENCE_S
 
 
@@ -24,14 +24,14 @@ class Hand:
 
     def __init__(self, database_url: str, schema: str) -> None:
         self.connection: Connection = psycopg.connect(database_url)
-        self.connection.adapters.register_loader("timestamptz", MomentLoader)
-        self.connection.adapters.register_loader("uuid", IdLoader)
         self.schema = schema
 
     def append(self, *appends: Append) -> Sequence[Verdict]:
-        statement = f'SELECT * FROM "{self.schema}".append_batch(%s)'.encode()
-        rows = self.connection.execute(statement, [encode_batch(appends)], binary=True).fetchall()
-        return [verdict(append, row) for append, row in zip(appends, rows, strict=True)]
+        statement = f'SELECT "{self.schema}".append_batch(%s::json, %s::boolean, %s::bigint)::text'.encode()
+        arguments = [argument.decode() for argument in encode_batch(appends)]
+        row = self.connection.execute(statement, arguments).fetchone()
+        assert row is not None
+        return decode_verdicts(appends, row[0].encode())
 
     def take_id(self) -> None:
         """Get a transaction id, which others that come later will be above."""

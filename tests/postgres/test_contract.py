@@ -10,7 +10,7 @@ import pytest
 from tests.postgres.conftest import with_option
 
 import fencepost
-from fencepost.engines.postgres.connections import Connection, Connections
+from fencepost.engines.postgres.connections import Connections, Session
 from fencepost.testing import Awaitable, DurableEventStoreContract
 from fencepost.testing.faults import once
 from fencepost.testing.stores import Store
@@ -55,9 +55,9 @@ class Interposed:
         self._action = action
 
     @contextmanager
-    def lend(self) -> Iterator[Connection]:
-        with self._connections.lend() as connection, connection.transaction():
-            yield connection
+    def session(self) -> Iterator[Session]:
+        with self._connections.session() as session, session.connection.transaction():
+            yield session
             self._action()
 
 

@@ -97,7 +97,7 @@ def test_a_role_may_append_without_a_right_to_insert_change_or_delete(
         f"CREATE ROLE {role} LOGIN PASSWORD 'secret'",
         f'GRANT USAGE ON SCHEMA "{schema}" TO {role}',
         f'GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO {role}',
-        f'GRANT EXECUTE ON FUNCTION "{schema}".append_batch(json) TO {role}',
+        f'GRANT EXECUTE ON FUNCTION "{schema}".append_batch TO {role}',
     ):
         connection.execute(statement.encode())
     parts = urlsplit(url)
@@ -119,7 +119,7 @@ def test_a_role_may_append_without_a_right_to_insert_change_or_delete(
         "UPDATE {}.checkpoint SET position = 9",
         "DROP TABLE {}.event",
         "ALTER TABLE {}.event ADD COLUMN more text",
-        "SELECT {}.store_events('{{}}', '{{}}', now())",
+        "SELECT {}.store_events('[]', 0)",
     ):
         with pytest.raises(StoreError, match=r"permission denied|must be owner"), own.lend() as denied:
             denied.execute(statement.format(f'"{schema}"').encode())
@@ -146,7 +146,7 @@ def test_appends_are_durable_even_where_commits_are_not_synchronous(
 ) -> None:
     connection.execute("SET synchronous_commit = off")
     with connection.transaction():
-        connection.execute(f"SELECT * FROM \"{schema}\".append_batch('[]')".encode())
+        connection.execute(f"SELECT * FROM \"{schema}\".append_batch('[]', false, 0)".encode())
         assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
 
 

@@ -11,17 +11,18 @@ A prepared statement is named after its text, so nobody can run into another's u
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import Any, Final
-from weakref import WeakSet
+from typing import Any, Final, TypeAlias, TypeVar
 
 import psycopg
-from psycopg.adapt import Transformer
 from psycopg.pq import ConnStatus, ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
-from .connections import Connection
+from .connections import Session
+
+Row = TypeVar("Row")
+Arguments: TypeAlias = Sequence[bytes | None]
 
 NOT_PREPARED: Final = (b"26000", b"42P05")  # it is not there; or somebody else's client has made it already
 
@@ -32,35 +33,48 @@ class Call:
     def __init__(self, statement: str) -> None:
         self._statement = statement.encode()
         self._name = b"fencepost_" + sha256(self._statement).hexdigest()[:40].encode()
-        self._prepared: WeakSet[Connection] = WeakSet()
         self.prepares = True
 
-    def rows(self, connection: Connection, *arguments: str | None) -> Sequence[tuple[Any, ...]]:
+    def rows(self, session: Session, arguments: Arguments, make_row: Callable[[Sequence[Any]], Row]) -> list[Row]:
         """Call it on a connection that nobody else uses meanwhile."""
-        encoded = [None if argument is None else argument.encode() for argument in arguments]
-        result = self._execute(connection, encoded)
+        result = self._result(session, arguments)
+        transformer = session.transformer
+        transformer.set_pgresult(result)
+        try:
+            return transformer.load_rows(0, result.ntuples, make_row)
+        finally:
+            transformer.set_pgresult(None)
+
+    def value(self, session: Session, arguments: Arguments) -> bytes:
+        """Call it likewise; what it returns is one value, and not NULL."""
+        value = self._result(session, arguments).get_value(0, 0)
+        assert value is not None
+        return value
+
+    def _result(self, session: Session, arguments: Arguments) -> PGresult:
+        result = self._execute(session, arguments)
         if result.status != ExecStatus.TUPLES_OK:
-            if connection.pgconn.status != ConnStatus.OK:  # libpq says so in a result of its own, without a SQLSTATE
+            if session.pgconn.status != ConnStatus.OK:  # libpq says so in a result of its own, without a SQLSTATE
                 raise psycopg.OperationalError(result.get_error_message())
             raise psycopg.errors.error_from_result(result)
-        transformer = Transformer(connection)
-        transformer.set_pgresult(result)
-        return transformer.load_rows(0, result.ntuples, tuple)
+        return result
 
-    def _execute(self, connection: Connection, arguments: list[bytes | None]) -> PGresult:
+    def _execute(self, session: Session, arguments: Arguments) -> PGresult:
         if self.prepares:
-            result = self._execute_prepared(connection, arguments)
-            if result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) not in NOT_PREPARED:
+            result = self._execute_prepared(session, arguments)
+            if result.status == ExecStatus.TUPLES_OK or (
+                result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) not in NOT_PREPARED
+            ):
                 return result
             self.prepares = False
-        return connection.pgconn.exec_params(self._statement, arguments, result_format=Format.BINARY)
+        return session.pgconn.exec_params(self._statement, arguments, result_format=Format.BINARY)
 
-    def _execute_prepared(self, connection: Connection, arguments: list[bytes | None]) -> PGresult:
-        if connection not in self._prepared:
-            result = connection.pgconn.prepare(self._name, self._statement)
+    def _execute_prepared(self, session: Session, arguments: Arguments) -> PGresult:
+        if self._name not in session.prepared:
+            result = session.pgconn.prepare(self._name, self._statement)
             if result.status != ExecStatus.COMMAND_OK:
                 return result
-            self._prepared.add(connection)
+            session.prepared.add(self._name)
         # None is NULL, as in exec_params; only the annotation does not say so.
         values: Any = arguments
-        return connection.pgconn.exec_prepared(self._name, values, result_format=Format.BINARY)
+        return session.pgconn.exec_prepared(self._name, values, result_format=Format.BINARY)

@@ -11,7 +11,6 @@ through a pooler such as PgBouncer in transaction mode.
 
 from __future__ import annotations
 
-import os
 import select
 import struct
 import threading
@@ -20,11 +19,11 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 import psycopg
-from psycopg.adapt import Loader
+from psycopg.adapt import Loader, Transformer
 from psycopg.pq import Format
 
 from ...errors import StoreClosed, StoreUnavailable
-from .faults import Unreachable, translated
+from .faults import Unreachable, translate
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
@@ -52,36 +51,86 @@ class IdLoader(Loader):
         return bytes(data)
 
 
+class Session:
+    """A connection of the store, with what is kept for each so that a call takes little time."""
+
+    __slots__ = ("_poll", "connection", "pgconn", "prepared", "transformer")
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.pgconn = connection.pgconn
+        self.transformer = Transformer(connection)  # it remembers how the columns of our calls are loaded
+        self.prepared: set[bytes] = set()
+        self._poll = select.poll()
+        self._poll.register(connection.fileno(), select.POLLIN)
+
+    def is_quiet(self) -> bool:
+        """Whether the server has said nothing since it was last used: what it says unasked is good-bye."""
+        return not self._poll.poll(0)
+
+    def is_sound(self) -> bool:
+        """An interrupted or failed connection is not worth finding out what state it is in."""
+        return self.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
+
+
+class Lent:
+    """Written as a class, since a generator would take longer than what it is around."""
+
+    __slots__ = ("_connections", "_session")
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def __enter__(self) -> Session:
+        self._session = self._connections.take()
+        return self._session
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._connections.give_back(self._session)
+        if isinstance(error, psycopg.Error):
+            raise translate(error) from error
+
+
 class Connections:
     def __init__(self, url: str, *, most: int, patience_s: float) -> None:
         self._url = url
         self._patience_s = patience_s
-        self._free = threading.BoundedSemaphore(most)
         self._most = most
+        self._lent = 0
+        self._waiting = 0
+        self._idle: list[Session] = []  # the last one used is used next: the server's memory is warm there
         self._lock = threading.Lock()
-        self._idle: list[Connection] = []
-        self._process = os.getpid()
+        self._returned = threading.Condition(self._lock)
         self._closed = False
+
+    def session(self) -> Lent:
+        """A session for one `with`. What fails inside comes out as one of our errors."""
+        return Lent(self)
 
     @contextmanager
     def lend(self) -> Iterator[Connection]:
-        """A connection in autocommit mode. What fails inside comes out as one of our errors."""
-        if not self._free.acquire(timeout=self._patience_s):
-            raise StoreUnavailable(
-                f"all {self._most} connections of this store are in use for {self._patience_s} s: "
-                "open it with more connections, or read and append less at once"
-            )
+        """Likewise a connection, in autocommit mode."""
+        with self.session() as session:
+            yield session.connection
+
+    def take(self) -> Session:
+        """One that nobody else uses until it is given back."""
+        with self._lock:
+            if self._lent >= self._most:
+                self._wait()
+            self._lent += 1
         try:
-            connection = self._take_idle() or self.connect()
-            try:
-                with translated():
-                    yield connection
-            except BaseException:
-                self._keep_if_sound(connection)
-                raise
-            self._keep_if_sound(connection)
-        finally:
-            self._free.release()
+            return self._idle_one() or Session(self.connect())
+        except BaseException:
+            self._release(None)
+            raise
+
+    def give_back(self, session: Session) -> None:
+        if session.is_sound() and not self._closed:
+            self._release(session)
+        else:
+            session.connection.close()
+            self._release(None)
 
     def connect(self) -> Connection:
         """A new connection, which is the caller's own."""
@@ -100,35 +149,42 @@ class Connections:
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        for session in idle:
+            session.connection.close()
 
     def _defaults(self) -> dict[str, Any]:
         given = psycopg.conninfo.conninfo_to_dict(self._url)
         return {name: value for name, value in DEFAULTS.items() if name not in given}
 
-    def _take_idle(self) -> Connection | None:
+    def _wait(self) -> None:
+        """Until another one may be lent. Called under the lock."""
+        self._waiting += 1
+        try:
+            if not self._returned.wait_for(lambda: self._lent < self._most, self._patience_s):
+                raise StoreUnavailable(
+                    f"all {self._most} connections of this store are in use for {self._patience_s} s: "
+                    "open it with more connections, or read and append less at once"
+                )
+        finally:
+            self._waiting -= 1
+
+    def _idle_one(self) -> Session | None:
         while True:
             with self._lock:
                 if not self._idle:
                     return None
-                connection = self._idle.pop()
-            if _is_quiet(connection):
-                return connection
-            connection.close()
+                session = self._idle.pop()
+            if session.is_quiet():
+                return session
+            session.connection.close()
 
-    def _keep_if_sound(self, connection: Connection) -> None:
-        """An interrupted or failed connection is not worth finding out what state it is in."""
-        sound = not connection.closed and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    def _release(self, session: Session | None) -> None:
         with self._lock:
-            if sound and not self._closed:
-                self._idle.append(connection)
-                return
-        connection.close()
-
-
-def _is_quiet(connection: Connection) -> bool:
-    """Whether the server has said nothing since it was last used: what it says unasked is good-bye."""
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    return not poll.poll(0)
+            self._lent -= 1
+            if session is not None:
+                if self._closed:
+                    session.connection.close()
+                else:
+                    self._idle.append(session)
+            if self._waiting:
+                self._returned.notify()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -27,7 +28,7 @@ from .connections import Connections
 from .faults import Lost, Unreachable
 from .install import DEFAULT_SCHEMA, check_version, install, quoted
 from .listening import Listener
-from .wire import LAST_POSITION, as_event, encode_batch, encode_items, encode_part, sole_tag, verdict
+from .wire import LAST_POSITION, as_event, decode_verdicts, encode_batch, encode_items, encode_part, sole_tag
 
 Result = TypeVar("Result")
 
@@ -70,7 +71,7 @@ class PostgresEngine:
             raise InvalidInput("connections", f"at least 1 is needed, not {connections}")
         name = quoted(schema)
         self._patience_s = patience_s
-        self._append_batch = Call(f"SELECT * FROM {name}.append_batch($1)")
+        self._append_batch = Call(f"SELECT {name}.append_batch($1, $2, $3)::text")
         self._page = Call(f"SELECT {EVENT_COLUMNS} FROM {name}.page($1, $2, $3, $4, $5)")
         self._page_of_tag = Call(f"SELECT {EVENT_COLUMNS} FROM {name}.page_of_tag($1, $2, $3, $4, $5)")
         self._head = f"SELECT coalesce(max(position), 0) FROM {name}.event".encode()
@@ -105,7 +106,7 @@ class PostgresEngine:
         self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
     ) -> Iterator[Sequence[SequencedEvent]]:
         tag = sole_tag(query)
-        call, what = (self._page, encode_items(query)) if tag is None else (self._page_of_tag, tag)
+        call, what = (self._page, encode_items(query)) if tag is None else (self._page_of_tag, tag.encode())
         most = FIRST_PAGE_EVENTS
         rest = limit
         while after < upto and rest != 0:
@@ -148,19 +149,20 @@ class PostgresEngine:
             return f"fencepost_{row[0]}"
 
     def _commit_at_once(self, appends: Sequence[Append]) -> list[Verdict]:
-        with self._connections.lend() as connection:
-            rows = self._append_batch.rows(connection, encode_batch(appends))
-        verdicts = [verdict(append, row) for append, row in zip(appends, rows, strict=True)]
+        arguments = encode_batch(appends)
+        with self._connections.session() as session:
+            answer = self._append_batch.value(session, arguments)
+        verdicts = decode_verdicts(appends, answer)
         self._listener.saw(max((v.last for v in verdicts if isinstance(v, Placed)), default=0))
         return verdicts
 
     def _commit_in_parts(self, append: Append) -> Verdict:
         """The first part is judged, with all conditions and ids; the others follow under the same lock."""
-        with self._connections.lend() as connection, connection.transaction():
+        with self._connections.session() as session, session.connection.transaction():
             last = 0
             for begin, end in _parts(append):
-                (row,) = self._append_batch.rows(connection, encode_part(append, begin, end))
-                judged = verdict(append, row)
+                part = replace(append, events=append.events[begin:end])
+                (judged,) = decode_verdicts([part], self._append_batch.value(session, encode_part(append, begin, end)))
                 if begin == 0:
                     first = judged
                 if not isinstance(judged, Placed) or judged.already:
@@ -172,11 +174,11 @@ class PostgresEngine:
         return Placed(first.first, last)
 
     def _read_page(
-        self, call: Call, what: str | None, after: int, upto: int, most: int, backwards: bool
+        self, call: Call, what: bytes | None, after: int, upto: int, most: int, backwards: bool
     ) -> Sequence[SequencedEvent]:
-        bounds = str(after), str(min(upto, LAST_POSITION)), str(most), "true" if backwards else "false"
-        with self._connections.lend() as connection:
-            return [as_event(row) for row in call.rows(connection, what, *bounds)]
+        bounds = b"%d" % after, b"%d" % min(upto, LAST_POSITION), b"%d" % most, b"true" if backwards else b"false"
+        with self._connections.session() as session:
+            return call.rows(session, (what, *bounds), as_event)
 
     def _read_head(self) -> int:
         with self._connections.lend() as connection:

@@ -317,19 +317,24 @@ BEGIN
 END $$;
 
 
--- Store the events of accepted appends: one element of `accepted` for each append, a JSON array of events whose
--- positions count from the element of `firsts`.
-CREATE FUNCTION fencepost.store_events(accepted json[], firsts bigint[], recorded_at timestamptz) RETURNS void
+-- Store the events of accepted appends, and return how many there are. The events of an append come behind `head` and
+-- the `before` events of the appends before it.
+CREATE FUNCTION fencepost.store_events(accepted json, head bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    count bigint;
 BEGIN
     INSERT INTO fencepost.event (position, recorded_at, id, tag1, tag2, tag3, tag4, type, tags, data, metadata)
-    SELECT append.first + e.n - 1, store_events.recorded_at, e.id,
+    SELECT store_events.head + append.before + e.n, now.moment, e.id,
            hashtextextended(e.tags[1], 0), hashtextextended(e.tags[2], 0),
            hashtextextended(e.tags[3], 0), hashtextextended(e.tags[4], 0),
            e.type, e.tags, decode(e.data, 'base64'), e.metadata::json
-    FROM unnest(accepted, firsts) AS append (events, first),
+    FROM (SELECT clock_timestamp()) AS now (moment),
+         json_to_recordset(accepted) AS append (before bigint, events json),
          ROWS FROM (json_to_recordset(append.events) AS (id uuid, type text, tags text[], data text, metadata text))
              WITH ORDINALITY AS e (id, type, tags, data, metadata, n);
+    GET DIAGNOSTICS count = ROW_COUNT;
+    RETURN count;
 END $$;
 
 
@@ -359,97 +364,79 @@ BEGIN
 END $$;
 
 
--- Judge the appends of a batch in order and store what is accepted; one row for each, in their order.
+-- Whether anything could stand in the way of an append of this batch: an event with one of its ids, or one with the
+-- first tag of a query item that must not match. False is certain, true is to be looked at closely.
 --
--- An append is a JSON object with
---   count       how many events it has
---   events      their array: type, tags, data (base64), id and metadata (if any)
---   ids         all ids, if the events have them
---   checks      the query items that must not match: condition (its index, -1 for `unless`), after, types, tags
---   checkpoint, checkpoint_position
---   many_tags   whether one of its events has more than four
---   sees_batch  whether it could match, or share an id or checkpoint with, an append before it in this batch
+-- Most decisions are about tags that no event has had since, so most batches need no closer look, and for all
+-- their appends this is one statement.
+CREATE FUNCTION fencepost.is_doubtful(appends json) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM json_to_recordset(appends) AS a (ids uuid[], checks json)
+        WHERE EXISTS (SELECT FROM fencepost.event e WHERE e.id = ANY (a.ids))
+           OR EXISTS (
+            SELECT FROM json_to_recordset(a.checks) AS c (after bigint, tags text[])
+            WHERE cardinality(c.tags) = 0 OR EXISTS (
+                SELECT FROM fencepost.tag_posting p
+                WHERE (p.tag, p.position) > (hashtextextended(c.tags[1], 0), c.after)
+                  AND (p.tag, p.position) <= (hashtextextended(c.tags[1], 0), 9223372036854775807))));
+END $$;
+
+
+-- Judge the appends of a batch in order and store what is accepted behind `head`; the new one, and their verdicts.
 --
 -- Everything is judged against the tables. So what was accepted is stored, all in one statement, before an
--- append that `sees_batch` is judged, and at the end. A client may say `sees_batch` too often, never too rarely.
+-- append that `sees_batch` is judged, and at the end.
 --
--- The outcome is one of
+-- A verdict is an object; its outcome is one of
 --   placed      at first .. last
 --   already     stored before, at first .. last
---   conflict    the event at `first`, given along, matches the condition with the index `detail`
+--   conflict    the event at `first` matches the condition with the index `detail`; it is given along unless it is large
 --   overlap     the id at place `detail` is stored, at `first`; the one at place `last` is not
 --   behind      the checkpoint is at `current`
-CREATE FUNCTION fencepost.append_batch(appends json)
-RETURNS TABLE (
-    outcome text, first bigint, last bigint, detail integer, current numeric, type text, tags text[], data bytea,
-    recorded_at timestamptz, id uuid, metadata text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
--- The plans must be good for every tag and at every size, so they are made once and without statistics.
-SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off
-SET enable_bitmapscan = off
-AS $$
+CREATE FUNCTION fencepost.judge_batch(appends json, INOUT head bigint, OUT verdicts json)
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
     append    record;
     ids       record;
-    before    bigint;
-    head      bigint;
     condition integer;
     match     bigint;
-    accepted  json[]      := '{}';
-    firsts    bigint[]    := '{}';
-    many_tags boolean     := false;
-    moment    timestamptz;
+    current   numeric;
+    verdict   json;
+    given     json[]  := '{}';
+    accepted  json[]  := '{}';
+    stored    bigint  := head;
+    many_tags boolean := false;
 BEGIN
-    IF pg_is_in_recovery() THEN
-        RAISE read_only_sql_transaction USING MESSAGE = 'the server is a read-only standby';
-    END IF;
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        -- A snapshot taken before the lock would hide what was committed while waiting for it.
-        RAISE invalid_transaction_state USING MESSAGE = 'append_batch needs the isolation level read committed';
-    END IF;
-    IF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'on', true);  -- an append is durable when it returns
-    END IF;
-    PERFORM pg_advisory_xact_lock(1179537987, 'fencepost.event'::regclass::oid::integer);
-
-    -- Each statement from here on has a snapshot of its own, taken under the lock.
-    SELECT e.position INTO head FROM fencepost.event e ORDER BY e.position DESC LIMIT 1;
-    head := coalesce(head, 0);
-    before := head;
-    moment := clock_timestamp();
     FOR append IN
         SELECT * FROM json_to_recordset(appends) AS a (
             count integer, events json, ids uuid[], checks json,
             checkpoint text, checkpoint_position numeric, many_tags boolean, sees_batch boolean)
     LOOP
-        outcome := NULL; first := NULL; last := NULL; detail := NULL; current := NULL;
-        type := NULL; tags := NULL; data := NULL; recorded_at := NULL; id := NULL; metadata := NULL;
-
-        IF append.sees_batch AND cardinality(firsts) > 0 THEN
-            PERFORM fencepost.store_events(accepted, firsts, moment);
+        verdict := NULL;
+        IF append.sees_batch AND head > stored THEN
+            PERFORM fencepost.store_events(array_to_json(accepted), 0);
             IF many_tags THEN
-                PERFORM fencepost.store_more_tags(firsts[1] - 1);
+                PERFORM fencepost.store_more_tags(stored);
                 many_tags := false;
             END IF;
             accepted := '{}';
-            firsts := '{}';
+            stored := head;
         END IF;
 
         IF append.ids IS NOT NULL THEN
             ids := fencepost.stored_ids(append.ids);
             IF ids.stored = cardinality(append.ids) THEN
-                outcome := 'already'; first := ids.first; last := ids.last;
+                verdict := json_build_object('outcome', 'already', 'first', ids.first, 'last', ids.last);
             ELSIF ids.stored > 0 THEN
-                outcome := 'overlap';
-                first := ids.first_stored_position; last := ids.last_missing; detail := ids.first_stored;
+                verdict := json_build_object('outcome', 'overlap', 'first', ids.first_stored_position,
+                                             'last', ids.last_missing, 'detail', ids.first_stored);
             END IF;
         END IF;
 
-        IF outcome IS NULL AND append.checks IS NOT NULL THEN
-            -- Most decisions are about a tag that no event has had since; what is left is looked at closely.
+        IF verdict IS NULL AND append.checks IS NOT NULL THEN
             SELECT c.condition, m.position INTO condition, match
             FROM json_to_recordset(append.checks) AS c (condition integer, after bigint, types text[], tags text[]),
                  LATERAL fencepost.matches(c.types, c.tags, c.after, head, 1, false) AS m (position)
@@ -459,20 +446,16 @@ BEGIN
                   AND (p.tag, p.position) <= (hashtextextended(c.tags[1], 0), 9223372036854775807))
             ORDER BY c.condition, m.position LIMIT 1;
             IF condition = -1 THEN
-                outcome := 'already'; first := match; last := match;
+                verdict := json_build_object('outcome', 'already', 'first', match, 'last', match);
             ELSIF condition >= 0 THEN
-                outcome := 'conflict'; first := match; detail := condition;
-                SELECT e.type, e.tags, e.data, e.recorded_at, e.id, e.metadata::text
-                INTO type, tags, data, recorded_at, id, metadata
-                FROM fencepost.event e WHERE e.position = match;
+                verdict := fencepost.conflict(condition, match);
             END IF;
         END IF;
 
-        IF outcome IS NULL AND append.checkpoint IS NOT NULL THEN
-            SELECT c.position INTO current FROM fencepost.checkpoint c WHERE c.name = append.checkpoint;
-            IF append.checkpoint_position <= coalesce(current, 0) THEN
-                outcome := 'behind';
-                current := coalesce(current, 0);
+        IF verdict IS NULL AND append.checkpoint IS NOT NULL THEN
+            current := coalesce((SELECT c.position FROM fencepost.checkpoint c WHERE c.name = append.checkpoint), 0);
+            IF append.checkpoint_position <= current THEN
+                verdict := json_build_object('outcome', 'behind', 'current', current::text);
             ELSE
                 INSERT INTO fencepost.checkpoint AS c (name, position)
                 VALUES (append.checkpoint, append.checkpoint_position)
@@ -480,29 +463,107 @@ BEGIN
             END IF;
         END IF;
 
-        IF outcome IS NULL THEN
-            outcome := 'placed';
-            first := head + least(append.count, 1);
-            head := head + append.count;
-            last := head;
+        IF verdict IS NULL THEN
             IF append.count > 0 THEN
-                accepted := accepted || append.events;
-                firsts := firsts || first;
+                accepted := accepted || json_build_object('before', head, 'events', append.events);
                 many_tags := many_tags OR coalesce(append.many_tags, false);
             END IF;
+            verdict := json_build_object(
+                'outcome', 'placed', 'first', head + least(append.count, 1), 'last', head + append.count);
+            head := head + append.count;
         END IF;
-        RETURN NEXT;
+        given := given || verdict;
     END LOOP;
 
-    IF cardinality(firsts) > 0 THEN
-        PERFORM fencepost.store_events(accepted, firsts, moment);
+    IF head > stored THEN
+        PERFORM fencepost.store_events(array_to_json(accepted), 0);
         IF many_tags THEN
-            PERFORM fencepost.store_more_tags(firsts[1] - 1);
+            PERFORM fencepost.store_more_tags(stored);
         END IF;
+    END IF;
+    verdicts := array_to_json(given);
+END $$;
+
+
+-- The verdict that the event at `match` is in the way of a condition.
+CREATE FUNCTION fencepost.conflict(condition integer, match bigint) RETURNS json
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT json_build_object('outcome', 'conflict', 'detail', condition, 'first', match, 'event', CASE
+            WHEN octet_length(e.data) <= 8192 THEN json_build_object(
+                'position', e.position, 'type', e.type, 'tags', e.tags,
+                'data', translate(encode(e.data, 'base64'), E'\n', ''),
+                'recorded_at', (extract(epoch FROM e.recorded_at) * 1000000)::bigint,
+                'id', e.id, 'metadata', e.metadata::text) END)
+        FROM fencepost.event e WHERE e.position = match);
+END $$;
+
+
+-- Judge the appends of a batch in order, store what is accepted, and say what became of them: a number stands for the
+-- position behind which all were placed, one after the other; else there is an array of verdicts.
+--
+-- An append is a JSON object with
+--   before      how many events the appends before it have
+--   count       how many events it has
+--   events      their array: type, tags, data (base64), id and metadata (if any)
+--   ids         all ids, if the events have them
+--   checks      the query items that must not match: condition (its index, -1 for `unless`), after, types, tags
+--   checkpoint, checkpoint_position
+--   many_tags   whether one of its events has more than four
+--   sees_batch  whether it could match, or share an id or checkpoint with, an append before it in this batch that is
+--               not stored by then
+-- A batch is plain if none of its appends sees the batch, has a checkpoint, or many tags. Ids, and conditions of
+-- whatever is above `oldest`, are all that can stand in its way. A client may say `sees_batch` too often and `plain` too
+-- rarely, never the other way round.
+CREATE FUNCTION fencepost.append_batch(appends json, plain boolean, oldest bigint) RETURNS json
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+-- The plans must be good for every tag and at every size, so they are made once and without statistics.
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+DECLARE
+    before  bigint;
+    head    bigint;
+    outcome json;
+BEGIN
+    -- What is done for every append is written in few statements: each costs as much as the insertion into an index.
+    IF pg_is_in_recovery() OR current_setting('synchronous_commit') = 'off'
+       OR current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM fencepost.prepare_transaction();
+    END IF;
+    PERFORM pg_advisory_xact_lock(1179537987, 'fencepost.event'::regclass::oid::integer);
+
+    -- Each statement from here on has a snapshot of its own, taken under the lock.
+    SELECT coalesce(max(e.position), 0) INTO before FROM fencepost.event e;
+    IF NOT plain OR oldest < before AND fencepost.is_doubtful(appends) THEN
+        SELECT judged.head, judged.verdicts INTO head, outcome
+        FROM fencepost.judge_batch(appends, before) AS judged;
+    ELSE
+        head := before + fencepost.store_events(appends, before);
+        outcome := before;
     END IF;
     IF head > before THEN
         PERFORM pg_notify('fencepost_' || 'fencepost.event'::regclass::oid, head::text);
     END IF;
+    RETURN outcome;
+END $$;
+
+
+-- Refuse a transaction in which nothing can be appended, and make its commit wait for the disk.
+CREATE FUNCTION fencepost.prepare_transaction() RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RAISE read_only_sql_transaction USING MESSAGE = 'the server is a read-only standby';
+    END IF;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        -- A snapshot taken before the lock would hide what was committed while waiting for it.
+        RAISE invalid_transaction_state USING MESSAGE = 'append_batch needs the isolation level read committed';
+    END IF;
+    PERFORM set_config('synchronous_commit', 'on', true);  -- an append is durable when it returns
 END $$;
 
 
@@ -584,5 +645,6 @@ END $$;
 
 -- Nobody may use what is here unless it is granted. The functions inside run with the rights of `append_batch`,
 -- or, in reading, with those of the reader.
-REVOKE ALL ON FUNCTION fencepost.append_batch(json) FROM PUBLIC;
-REVOKE ALL ON FUNCTION fencepost.store_events(json[], bigint[], timestamptz) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.append_batch FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.judge_batch FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.store_events FROM PUBLIC;

@@ -11,7 +11,7 @@ meets whenever an event matches (theorem `linear_cover`), and most batches need 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal
 from uuid import UUID
 
 import msgspec
@@ -24,8 +24,7 @@ LAST_POSITION: Final = 2**63 - 2  # of a bigint, with room for one more; no even
 UNLESS: Final = -1  # stands for the index of a condition
 TAGS_IN_ROW: Final = 4  # so many tags are indexed in the row of their event, as postgres.sql has it
 
-Row: TypeAlias = tuple[Any, ...]
-_encode = msgspec.json.encode
+_encode = msgspec.json.Encoder().encode
 
 
 class EventDocument(msgspec.Struct, omit_defaults=True):
@@ -44,6 +43,7 @@ class ItemDocument(msgspec.Struct):
 
 
 class AppendDocument(msgspec.Struct, omit_defaults=True):
+    before: int
     count: int
     events: list[EventDocument]
     ids: list[UUID] | None = None
@@ -54,22 +54,48 @@ class AppendDocument(msgspec.Struct, omit_defaults=True):
     sees_batch: bool = False
 
 
-def encode_batch(appends: Sequence[Append]) -> str:
-    marks = sees_batch(appends) if len(appends) > 1 else [False]
-    return _encode(
-        [_append_document(append, append.events, mark) for append, mark in zip(appends, marks, strict=True)]
-    ).decode()
+class VerdictDocument(msgspec.Struct):
+    outcome: Literal["placed", "already", "conflict", "overlap", "behind"]
+    first: int = 0
+    last: int = 0
+    detail: int = 0
+    current: str = ""
+    event: StoredDocument | None = None
 
 
-def encode_part(append: Append, begin: int, end: int) -> str:
+class StoredDocument(msgspec.Struct):
+    position: int
+    type: str
+    tags: frozenset[str]
+    data: bytes
+    recorded_at: int
+    id: UUID | None
+    metadata: str | None
+
+
+_decode_verdicts = msgspec.json.Decoder(list[VerdictDocument]).decode
+
+
+def encode_batch(appends: Sequence[Append]) -> list[bytes]:
+    """The arguments of `append_batch`."""
+    documents = []
+    marks = sees_batch(appends) if len(appends) > 1 else (False,)
+    before = 0
+    for append, mark in zip(appends, marks, strict=True):
+        documents.append(_append_document(append, append.events, before, mark))
+        before += len(append.events)
+    return _arguments(documents)
+
+
+def encode_part(append: Append, begin: int, end: int) -> list[bytes]:
     """Some events of one large append. The first part is judged for all of it, the others follow blindly."""
     judged = append if begin == 0 else Append(())
-    return _encode([_append_document(judged, append.events[begin:end], False)]).decode()
+    return _arguments([_append_document(judged, append.events[begin:end], 0, False)])
 
 
-def encode_items(query: Query) -> str | None:
+def encode_items(query: Query) -> bytes | None:
     """What to read; nothing stands for everything."""
-    return None if query.matches_all else _encode([_item_document(item) for item in query.items]).decode()
+    return None if query.matches_all else _encode([_item_document(item) for item in query.items])
 
 
 def sole_tag(query: Query) -> str | None:
@@ -91,21 +117,34 @@ def sees_batch(appends: Sequence[Append]) -> list[bool]:
     return marks
 
 
-def verdict(append: Append, row: Row) -> Verdict:
-    """What `append_batch` says about the append."""
-    outcome, first, last, detail, current, *event = row
+def decode_verdicts(appends: Sequence[Append], answer: bytes) -> list[Verdict]:
+    """What `append_batch` says: a number when all were placed behind it, else a verdict for each."""
+    if answer.startswith(b"["):
+        documents = _decode_verdicts(answer)
+        return [_verdict(append, document) for append, document in zip(appends, documents, strict=True)]
+    verdicts: list[Verdict] = []
+    head = int(answer)
+    for append in appends:
+        before, head = head, head + len(append.events)
+        verdicts.append(Placed(before + 1, head))
+    return verdicts
+
+
+def _verdict(append: Append, document: VerdictDocument) -> Verdict:
+    outcome, first, last = document.outcome, document.first, document.last
     if outcome == "placed" or outcome == "already":
         return Placed(first, last, already=outcome == "already")
     if outcome == "conflict":
-        return Conflicting(append.conditions[detail], first, as_event((first, *event)))
+        event = document.event
+        conflict = None if event is None else SequencedEvent(*msgspec.structs.astuple(event))
+        return Conflicting(append.conditions[document.detail], first, conflict)
     if outcome == "overlap":
-        stored, missing = append.events[detail - 1].id, append.events[last - 1].id
+        stored, missing = append.events[document.detail - 1].id, append.events[last - 1].id
         assert stored is not None
         assert missing is not None
         return Overlapping(stored, first, missing)
-    assert outcome == "behind", outcome
     assert append.checkpoint is not None
-    return Behind(*append.checkpoint, int(current))
+    return Behind(*append.checkpoint, int(document.current))
 
 
 def as_event(row: Sequence[Any]) -> SequencedEvent:
@@ -114,8 +153,19 @@ def as_event(row: Sequence[Any]) -> SequencedEvent:
     return SequencedEvent(position, type_, frozenset(tags), data, recorded_at, id_, metadata)
 
 
-def _append_document(append: Append, events: Sequence[Event], mark: bool) -> AppendDocument:
-    document = AppendDocument(len(events), [_event_document(event) for event in events], sees_batch=mark)
+def _arguments(documents: Sequence[AppendDocument]) -> list[bytes]:
+    plain = not any(one.sees_batch or one.many_tags or one.checkpoint is not None for one in documents)
+    oldest = LAST_POSITION
+    for one in documents:
+        if one.ids is not None:
+            oldest = 0
+        for check in one.checks or ():
+            oldest = min(oldest, check.after)
+    return [_encode(documents), b"true" if plain else b"false", b"%d" % oldest]
+
+
+def _append_document(append: Append, events: Sequence[Event], before: int, mark: bool) -> AppendDocument:
+    document = AppendDocument(before, len(events), [_event_document(event) for event in events], sees_batch=mark)
     document.many_tags = any(len(event.tags) > TAGS_IN_ROW for event in events)
     if append.events and append.events[0].id is not None:
         document.ids = [event.id for event in append.events if event.id is not None]

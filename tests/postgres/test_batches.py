@@ -1,0 +1,105 @@
+"""Batches, judged by the server as the reference judges them: one append after the other."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from tests.postgres.stepping import hand
+
+from fencepost import AppendCondition, Event, EventStore, Placed, Query, QueryItem
+from fencepost.commit import Append, Conflicting, Verdict
+from fencepost.engines.memory import MemoryEngine
+from fencepost.engines.postgres import PostgresEngine
+from fencepost.testing.contract.base import contents, no_new, tagged
+
+BATCHES = 25
+TAGS = [f"tag:{number}" for number in range(9)]
+TYPES = ["A", "B", "C"]
+
+
+def random_query(chance: random.Random) -> Query:
+    items = [
+        QueryItem(
+            types=chance.sample(TYPES, chance.choice([0, 1, 2])), tags=chance.sample(TAGS, chance.choice([0, 1, 1, 2]))
+        )
+        for _ in range(chance.choice([1, 1, 2]))
+    ]
+    return Query(items)
+
+
+def random_append(chance: random.Random, head: int) -> Append:
+    """Small worlds of tags, ids and names, so that appends of one batch are often in each other's way."""
+    events = []
+    ids = [UUID(int=number) for number in chance.sample(range(60), 4)] if chance.random() < 0.3 else [None] * 4
+    for number in range(chance.choice([1, 1, 1, 2, 4])):
+        tags = chance.sample(TAGS, chance.choice([0, 1, 2, 3, 3, 6]))
+        metadata = {"n": "1"} if chance.random() < 0.1 else None
+        events.append(Event(chance.choice(TYPES), data=b"\0x", tags=tags, id=ids[number], metadata=metadata))
+    conditions = [
+        AppendCondition(random_query(chance), after=max(0, head - chance.choice([0, 0, 1, 3, 50])))
+        for _ in range(chance.choice([0, 1, 1, 2]))
+    ]
+    unless = random_query(chance) if chance.random() < 0.1 else None
+    checkpoint = (chance.choice("xy"), chance.randrange(1, 200)) if chance.random() < 0.1 else None
+    if checkpoint is not None and chance.random() < 0.5:
+        events = []
+    return Append(tuple(events), tuple(conditions), unless, checkpoint)
+
+
+def without_event(verdict: Verdict) -> Verdict:
+    return replace(verdict, conflict=None) if isinstance(verdict, Conflicting) else verdict
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_batches_get_the_verdicts_of_the_reference(url: str, seed: int) -> None:
+    chance = random.Random(seed)
+    ours, reference = PostgresEngine.from_url(url), MemoryEngine()
+    seen: set[str] = set()
+    for _ in range(BATCHES):
+        batch = [random_append(chance, reference.head()) for _ in range(chance.choice([1, 2, 3, 8, 20]))]
+        expected = reference.commit(batch)
+        judged = ours.commit(batch)
+        assert [without_event(verdict) for verdict in judged] == expected
+        for verdict in judged:
+            seen.add(type(verdict).__name__)
+            if isinstance(verdict, Conflicting):
+                assert verdict.conflict is not None
+                assert verdict.conflict.position == verdict.position
+    assert {"Placed", "Conflicting"} <= seen
+    with EventStore(ours) as one, EventStore(reference) as other:
+        assert contents(one.read()) == contents(other.read())
+        for _ in range(20):
+            query = random_query(chance)
+            assert contents(one.read(query)) == contents(other.read(query))
+
+
+def test_what_a_batch_has_stored_halfway_is_seen_by_all_that_come_later(
+    store: EventStore, database_url: str, schema: str
+) -> None:
+    """The second append has the first one stored; the third, which reads what the first wrote, reads it from there."""
+    with hand(database_url, schema) as writer:
+        first, second, third = writer.append(
+            Append((Event("A", tags={"seat:1"}),)),
+            Append((Event("B", tags={"seat:2"}),), (no_new(tagged("seat:1")),)),
+            Append((Event("C", tags={"seat:3"}),), (no_new(tagged("seat:1")),)),
+        )
+    assert first == Placed(1, 1)
+    assert isinstance(second, Conflicting)
+    assert isinstance(third, Conflicting)
+    assert store.head() == 1
+
+
+def test_a_conflict_with_a_large_event_names_it_as_well(store: EventStore, database_url: str, schema: str) -> None:
+    """It does not travel with the verdict, and the store fetches it."""
+    large = Event("A", data=bytes(200_000), tags={"seat:1"})
+    store.append([large])
+    with hand(database_url, schema) as writer:
+        (verdict,) = writer.append(Append((Event("B"),), (no_new(tagged("seat:1")),)))
+    assert isinstance(verdict, Conflicting)
+    assert verdict.conflict is None
+    with pytest.raises(Exception, match="at position 1") as failed:
+        store.append([Event("B")], no_new(tagged("seat:1")))
+    assert failed.value.conflict.event == large
