@@ -13,6 +13,11 @@
     sqlite_scan, postgres_scan, store_scan, lake_scan     the kinds
     source, stream  Spark's batch and streaming reader
     sink, staging   Spark's writer: staged by the tasks, stored by the driver, once
+    folding         one row for each key, by the projections that decisions use
+    states          a projection's state as columns
+    shipping        how a projection class gets to the workers
+    view            folds that are kept, and refreshed by what is new
+    view_files, view_table      where they are kept
     matching        every pair of many queries and many events, by an equi-join
     lake            the log as Parquet files that prove themselves; Delta and Iceberg over them
 
@@ -27,8 +32,10 @@ try:
 except ImportError as error:
     raise ImportError(f"{error}; Spark comes with an extra of its own: pip install 'fencepost[spark]'") from error
 
+from .folding import fold
 from .matching import match
 from .session import register, session
 from .source import events
+from .view import View
 
-__all__ = ["events", "match", "register", "session"]
+__all__ = ["View", "events", "fold", "match", "register", "session"]
