@@ -4,8 +4,9 @@ An engine does only what no two of them do alike: commit a batch, scan, tell the
 new one, keep checkpoints. `EventStore` does everything else. `fencepost.testing` holds the suite
 that an engine must pass, ours or yours.
 
-Two more things an engine may do or leave: keep what each append was conditional on (`Recording`), and
-take events with positions and times of their own (`Restoring`). A store asks whether it does.
+Three more things an engine may do or leave: begin a reading in one step (`Beginning`), keep what each
+append was conditional on (`Recording`), and take events with positions and times of their own
+(`Restoring`). A store asks whether it does.
 """
 
 from __future__ import annotations
@@ -53,6 +54,16 @@ class Engine(Protocol):
         """Where the checkpoint is, 0 if it never was set."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Beginning(Protocol):
+    """An engine for which the head and the first page of a reading are one round trip."""
+
+    def begin(
+        self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool
+    ) -> tuple[int, Iterator[Sequence[SequencedEvent]]]:
+        """As `head` and `scan` up to it, or up to `upto` if that is lower: up to where, and the pages."""
 
 
 @runtime_checkable

@@ -13,8 +13,8 @@ from itertools import chain, islice
 from typing import Final
 
 from .commit import Append, Behind, Conflicting, GroupCommit, Overlapping, Verdict
+from .engine import Beginning, Recording, Restoring
 from .engine import Engine as Engine
-from .engine import Recording, Restoring
 from .errors import (
     CheckpointBehind,
     ConditionFailed,
@@ -50,6 +50,7 @@ class EventStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.group = GroupCommit(engine.commit) if engine.group_commit else None
+        self._begin = engine.begin if isinstance(engine, Beginning) else self._head_and_scan
         self._follower = Follower(engine)
         self._process = os.getpid()
         self._closed = False
@@ -86,8 +87,8 @@ class EventStore:
         """The matching events with after < position <= upto, of one consistent state of the store."""
         query = checked_range(query, after, upto, limit)
         self.check_open()
-        head = self._engine.head()
-        return Reading(self._engine, query, after, head if upto is None else min(upto, head), limit, backwards)
+        reach, pages = self._begin(query, after=after, upto=upto, limit=limit, backwards=backwards)
+        return Reading(pages, reach, limit, backwards)
 
     def head(self) -> int:
         """The position of the last event, 0 when there is none."""
@@ -173,6 +174,14 @@ class EventStore:
         assert isinstance(verdict, Behind)
         raise CheckpointBehind(verdict.name, verdict.position, verdict.current)
 
+    def _head_and_scan(
+        self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool
+    ) -> tuple[int, Iterator[Sequence[SequencedEvent]]]:
+        """As `Beginning.begin`, for an engine that has no better way."""
+        head = self._engine.head()
+        reach = head if upto is None else min(upto, head)
+        return reach, self._engine.scan(query, after=after, upto=reach, limit=limit, backwards=backwards)
+
     def _event_at(self, position: int) -> SequencedEvent:
         for page in self._engine.scan(Query.all(), after=position - 1, upto=position):
             return page[0]
@@ -185,9 +194,10 @@ class Reading:
     A reading is iterated once. `head` is what to give an `AppendCondition` as `after`.
     """
 
-    def __init__(self, engine: Engine, query: Query, after: int, upto: int, limit: int | None, backwards: bool) -> None:
+    def __init__(
+        self, pages: Iterator[Sequence[SequencedEvent]], upto: int, limit: int | None, backwards: bool
+    ) -> None:
         self._head: int | None = upto if limit is None else None
-        pages = engine.scan(query, after=after, upto=upto, limit=limit, backwards=backwards)
         if limit is None:
             self._events: Iterator[SequencedEvent] = chain.from_iterable(pages)
         else:

@@ -11,9 +11,9 @@ A prepared statement is named after its text, so nobody can run into another's u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 import psycopg
 from psycopg.pq import ConnStatus, ExecStatus, Format
@@ -21,7 +21,6 @@ from psycopg.pq.abc import PGresult
 
 from .connections import Session
 
-Row = TypeVar("Row")
 Arguments: TypeAlias = Sequence[bytes | None]
 
 NOT_PREPARED: Final = (b"26000", b"42P05")  # it is not there; or somebody else's client has made it already
@@ -35,13 +34,13 @@ class Call:
         self._name = b"fencepost_" + sha256(self._statement).hexdigest()[:40].encode()
         self.prepares = True
 
-    def rows(self, session: Session, arguments: Arguments, make_row: Callable[[Sequence[Any]], Row]) -> list[Row]:
+    def rows(self, session: Session, arguments: Arguments) -> list[tuple[Any, ...]]:
         """Call it on a connection that nobody else uses meanwhile."""
         result = self._result(session, arguments)
         transformer = session.transformer
         transformer.set_pgresult(result)
         try:
-            return transformer.load_rows(0, result.ntuples, make_row)
+            return transformer.load_rows(0, result.ntuples, tuple)
         finally:
             transformer.set_pgresult(None)
 

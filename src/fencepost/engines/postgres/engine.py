@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 
 from ...commit import Append, Verdict
@@ -72,8 +72,8 @@ class PostgresEngine:
         name = quoted(schema)
         self._patience_s = patience_s
         self._append_batch = Call(f"SELECT {name}.append_batch($1, $2, $3)::text")
-        self._page = Call(f"SELECT {EVENT_COLUMNS} FROM {name}.page($1, $2, $3, $4, $5)")
-        self._page_of_tag = Call(f"SELECT {EVENT_COLUMNS} FROM {name}.page_of_tag($1, $2, $3, $4, $5)")
+        self._page = Call(f"SELECT {EVENT_COLUMNS} FROM {name}.page($1, $2, $3, $4, $5, $6, $7)")
+        self._page_of_tag = Call(f"SELECT {EVENT_COLUMNS} FROM {name}.page_of_tag($1, $2, $3, $4, $5, $6)")
         self._head = f"SELECT coalesce(max(position), 0) FROM {name}.event".encode()
         self._checkpoint = f"SELECT position FROM {name}.checkpoint WHERE name = %s".encode()
         self._connections = Connections(url, most=connections, patience_s=patience_s)
@@ -105,23 +105,48 @@ class PostgresEngine:
     def scan(
         self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
     ) -> Iterator[Sequence[SequencedEvent]]:
-        tag = sole_tag(query)
-        call, what = (self._page, encode_items(query)) if tag is None else (self._page_of_tag, tag.encode())
-        most = FIRST_PAGE_EVENTS
+        most = _fewest(FIRST_PAGE_EVENTS, limit)
+        if after < upto and most:
+            call, what = self._asking_for(query)
+            _, page = self._read_page(call, what, after, upto, upto, most, backwards)
+            yield from self._pages(call, what, page, after, upto, most, limit, backwards)
+
+    def begin(
+        self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool
+    ) -> tuple[int, Iterator[Sequence[SequencedEvent]]]:
+        call, what = self._asking_for(query)
+        most = _fewest(FIRST_PAGE_EVENTS, limit)
+        asked = LAST_POSITION if upto is None else upto
+        reach, page = self._read_page(call, what, after, asked, 0, most, backwards)
+        return reach, self._pages(call, what, page, after, reach, most, limit, backwards)
+
+    def _pages(
+        self,
+        call: Call,
+        what: Sequence[bytes | None],
+        page: list[SequencedEvent],
+        after: int,
+        upto: int,
+        most: int,
+        limit: int | None,
+        backwards: bool,
+    ) -> Iterator[Sequence[SequencedEvent]]:
+        """The page, for which `most` events were asked, and those that follow on it."""
+        reached = upto
         rest = limit
-        while after < upto and rest != 0:
-            most = most if rest is None else min(most, rest)
-            page = self._patiently(lambda: self._read_page(call, what, after, upto, most, backwards))  # noqa: B023
-            if page:
-                yield page
-            if len(page) < most:
-                return
+        while page:
+            yield page
             rest = None if rest is None else rest - len(page)
+            if len(page) < most or rest == 0:
+                return
             if backwards:
                 upto = page[-1].position - 1
             else:
                 after = page[-1].position
-            most = _next_page_events(page)
+            if after >= upto:
+                return
+            most = _fewest(_next_page_events(page), rest)
+            _, page = self._read_page(call, what, after, upto, reached, most, backwards)
 
     def head(self) -> int:
         return self._patiently(self._read_head)
@@ -173,12 +198,27 @@ class PostgresEngine:
         self._listener.saw(last)
         return Placed(first.first, last)
 
+    def _asking_for(self, query: Query) -> tuple[Call, Sequence[bytes | None]]:
+        """The call that answers the query, and its first arguments."""
+        tag = sole_tag(query)
+        if tag is not None:
+            return self._page_of_tag, [tag.encode()]
+        return self._page, [encode_items(query), b"true" if all(item.tags for item in query.items) else b"false"]
+
     def _read_page(
-        self, call: Call, what: bytes | None, after: int, upto: int, most: int, backwards: bool
-    ) -> Sequence[SequencedEvent]:
-        bounds = b"%d" % after, b"%d" % min(upto, LAST_POSITION), b"%d" % most, b"true" if backwards else b"false"
-        with self._connections.session() as session:
-            return call.rows(session, (what, *bounds), as_event)
+        self, call: Call, what: Sequence[bytes | None], after: int, upto: int, reached: int, most: int, backwards: bool
+    ) -> tuple[int, list[SequencedEvent]]:
+        """Up to where, and the events. The server must have come to the position `reached`."""
+        # Positions above the widest that PostgreSQL has may be asked for; there are none.
+        bounds = [b"%d" % min(position, LAST_POSITION) for position in (after, upto, reached)]
+        arguments = [*what, *bounds, b"%d" % most, b"true" if backwards else b"false"]
+
+        def read() -> list[tuple[Any, ...]]:
+            with self._connections.session() as session:
+                return call.rows(session, arguments)
+
+        (reach, *_), *rows = self._patiently(read)
+        return reach, [as_event(row) for row in rows]
 
     def _read_head(self) -> int:
         with self._connections.lend() as connection:
@@ -268,6 +308,10 @@ def _parts(append: Append) -> Iterator[tuple[int, int]]:
             yield begin, index
             begin, size = index, len(event.data)
     yield begin, len(append.events)
+
+
+def _fewest(most: int, limit: int | None) -> int:
+    return most if limit is None else min(most, limit)
 
 
 def _next_page_events(page: Sequence[SequencedEvent]) -> int:

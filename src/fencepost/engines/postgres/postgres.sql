@@ -252,9 +252,10 @@ END $$;
 -- The positions with after < position <= upto that match one query item, in order: `most` of them, and perhaps a few
 -- more.
 --
--- It leaps to where the item's streams meet, and from there on walks along the rarest of them in blocks, looking at
--- the events, until a block is mostly in vain. What is dense is thus read as fast as one tag, what is sparse is
--- leaped over, and streams that never meet cost one walk along the shortest.
+-- First it looks at the next few events of one tag, which are often all that there are. Else it leaps to where the
+-- item's streams meet, and from there on walks along the rarest of them in blocks, looking at the events, until a
+-- block is mostly in vain. What is dense is thus read as fast as one tag, what is sparse is leaped over, and streams
+-- that never meet cost one walk along the shortest.
 CREATE FUNCTION fencepost.matches(
     types text[], tags text[], after bigint, upto bigint, most integer, backwards boolean) RETURNS SETOF bigint
 LANGUAGE plpgsql STABLE ROWS 10 AS $$
@@ -282,7 +283,27 @@ BEGIN
         FROM fencepost.walk_types(matches.types, at, after, upto, most, backwards) AS w (position);
         RETURN;
     END IF;
+    stream := 1;
     LOOP
+        LOOP
+            SELECT array_agg(e.position) FILTER (
+                       WHERE e.tags @> matches.tags AND (any_type OR e.type = ANY (matches.types))),
+                   count(*), CASE WHEN backwards THEN min(e.position) ELSE max(e.position) END + step
+            INTO hits, walked, at
+            FROM (SELECT fencepost.walk(matches.tags[stream], at, after, upto, block, backwards) WHERE stream > 0
+                  UNION ALL
+                  SELECT fencepost.walk_types(matches.types, at, after, upto, block, backwards) WHERE stream = 0
+                 ) AS w (position),
+                 LATERAL (SELECT e.position, e.type, e.tags FROM fencepost.event e
+                          WHERE e.position = w.position OFFSET 0) AS e;
+            RETURN QUERY SELECT h.position FROM unnest(hits) AS h (position);
+            found := found + coalesce(cardinality(hits), 0);
+            IF found >= most OR walked < block THEN
+                RETURN;
+            END IF;
+            EXIT WHEN coalesce(cardinality(hits), 0) * 4 < block;
+            block := least(block * 4, 1024);
+        END LOOP;
         at := fencepost.leap(tags, types, at, backwards);
         IF at IS NULL OR at <= after OR at > upto THEN
             RETURN;
@@ -294,24 +315,6 @@ BEGIN
             RETURN;
         END IF;
         stream := fencepost.rarest(tags, types, at + step, backwards);
-        LOOP
-            SELECT array_agg(e.position) FILTER (
-                       WHERE e.tags @> matches.tags AND (any_type OR e.type = ANY (matches.types))),
-                   count(*), CASE WHEN backwards THEN min(e.position) ELSE max(e.position) END + step
-            INTO hits, walked, at
-            FROM (SELECT fencepost.walk(matches.tags[stream], at, after, upto, block, backwards) WHERE stream > 0
-                  UNION ALL
-                  SELECT fencepost.walk_types(matches.types, at, after, upto, block, backwards) WHERE stream = 0
-                 ) AS w (position)
-            JOIN fencepost.event e ON e.position = w.position;
-            RETURN QUERY SELECT h.position FROM unnest(hits) AS h (position);
-            found := found + coalesce(cardinality(hits), 0);
-            IF found >= most OR walked < block THEN
-                RETURN;
-            END IF;
-            EXIT WHEN coalesce(cardinality(hits), 0) * 4 < block;
-            block := least(block * 4, 1024);
-        END LOOP;
         block := least(block * 4, 1024);
     END LOOP;
 END $$;
@@ -359,7 +362,8 @@ BEGIN
     SELECT count(e.position), min(e.position), max(e.position),
            min(i.n) FILTER (WHERE e.position IS NOT NULL), max(i.n) FILTER (WHERE e.position IS NULL)
     INTO stored, first, last, first_stored, last_missing
-    FROM unnest(ids) WITH ORDINALITY AS i (id, n) LEFT JOIN fencepost.event e ON e.id = i.id;
+    FROM unnest(ids) WITH ORDINALITY AS i (id, n)
+    LEFT JOIN LATERAL (SELECT e.position FROM fencepost.event e WHERE e.id = i.id OFFSET 0) AS e ON true;
     SELECT e.position INTO first_stored_position FROM fencepost.event e WHERE e.id = ids[first_stored];
 END $$;
 
@@ -567,29 +571,12 @@ BEGIN
 END $$;
 
 
--- Refuse to read up to a position that is not there. It was the head once: a server that is behind it is another
--- one, a replica that lags, and its answer would have holes that the reader could not see.
-CREATE FUNCTION fencepost.check_reached(upto bigint) RETURNS void
+-- The events with after < position <= upto that match one of the items, `most` of them, in order. Items are as in
+-- `checks` of `append_batch`; NULL stands for all events.
+CREATE FUNCTION fencepost.matching(items json, after bigint, upto bigint, most integer, backwards boolean)
+RETURNS SETOF fencepost.event
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    IF upto > coalesce((SELECT e.position FROM fencepost.event e ORDER BY e.position DESC LIMIT 1), 0) THEN
-        RAISE EXCEPTION USING ERRCODE = 'FP001', MESSAGE = format('the server has no position %s yet', upto);
-    END IF;
-END $$;
-
-
--- A page of a reading: the events with after < position <= upto that match one of the items, `most` of them, in
--- order. Items are as in `checks` of `append_batch`; NULL stands for all events.
-CREATE FUNCTION fencepost.page(items json, after bigint, upto bigint, most integer, backwards boolean)
-RETURNS SETOF fencepost.event
-LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off
-SET enable_bitmapscan = off
-AS $$
-BEGIN
-    PERFORM fencepost.check_reached(upto);
     IF items IS NULL AND backwards THEN
         RETURN QUERY SELECT e.* FROM fencepost.event e
         WHERE e.position > after AND e.position <= upto ORDER BY e.position DESC LIMIT most;
@@ -601,21 +588,43 @@ BEGIN
             SELECT DISTINCT m.position
             FROM json_to_recordset(items) AS i (types text[], tags text[]),
                  fencepost.matches(i.types, i.tags, after, upto, most, backwards) AS m (position)
-            ORDER BY m.position DESC LIMIT most) AS m
-        JOIN fencepost.event e ON e.position = m.position ORDER BY m.position DESC;
+            ORDER BY m.position DESC LIMIT most) AS m,
+            LATERAL (SELECT * FROM fencepost.event e WHERE e.position = m.position OFFSET 0) AS e
+        ORDER BY m.position DESC;
     ELSE
         RETURN QUERY SELECT e.* FROM (
             SELECT DISTINCT m.position
             FROM json_to_recordset(items) AS i (types text[], tags text[]),
                  fencepost.matches(i.types, i.tags, after, upto, most, backwards) AS m (position)
-            ORDER BY m.position LIMIT most) AS m
-        JOIN fencepost.event e ON e.position = m.position ORDER BY m.position;
+            ORDER BY m.position LIMIT most) AS m,
+            LATERAL (SELECT * FROM fencepost.event e WHERE e.position = m.position OFFSET 0) AS e
+        ORDER BY m.position;
     END IF;
 END $$;
 
 
--- The same for one tag and all types, which is what is read most.
-CREATE FUNCTION fencepost.page_of_tag(tag text, after bigint, upto bigint, most integer, backwards boolean)
+-- Up to where a reading goes: `upto`, or the head if that is lower.
+--
+-- A server on which `reached` is not there is refused. It was the head once: a server that is behind it is another
+-- one, a replica that lags, and its answer would have holes that the reader could not see.
+CREATE FUNCTION fencepost.reach(upto bigint, reached bigint) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    head bigint := coalesce((SELECT e.position FROM fencepost.event e ORDER BY e.position DESC LIMIT 1), 0);
+BEGIN
+    IF reached > head THEN
+        RAISE EXCEPTION USING ERRCODE = 'FP001', MESSAGE = format('the server has no position %s yet', reached);
+    END IF;
+    RETURN least(upto, head);
+END $$;
+
+
+-- A page of a reading. The first row has a position alone, up to where it goes; the others are what `matching` gives.
+--
+-- If each item has a tag, the events of one tag of each are looked at, as long as that is no more than a page: most
+-- things that are decided about have not had more.
+CREATE FUNCTION fencepost.page(
+    items json, tagged boolean, after bigint, upto bigint, reached bigint, most integer, backwards boolean)
 RETURNS SETOF fencepost.event
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -624,15 +633,58 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
 DECLARE
-    at        bigint := CASE WHEN backwards THEN upto ELSE after + 1 END;
+    top       fencepost.event;
+    positions bigint[];
+BEGIN
+    upto := fencepost.reach(upto, reached);
+    top.position := upto;
+    RETURN NEXT top;
+    IF tagged THEN
+        positions := ARRAY(
+            SELECT DISTINCT w.position
+            FROM json_to_recordset(items) AS i (tags text[]),
+                 fencepost.walk(i.tags[1], CASE WHEN backwards THEN upto ELSE after + 1 END, after, upto,
+                                most, backwards) AS w (position)
+            ORDER BY w.position);
+        IF cardinality(positions) < most THEN
+            RETURN QUERY
+            WITH i AS MATERIALIZED (SELECT * FROM json_to_recordset(items) AS i (types text[], tags text[]))
+            SELECT e.* FROM unnest(positions) AS w (position),
+                 LATERAL (SELECT * FROM fencepost.event e WHERE e.position = w.position OFFSET 0) AS e
+            WHERE EXISTS (
+                SELECT FROM i WHERE e.tags @> i.tags AND (cardinality(i.types) = 0 OR e.type = ANY (i.types)))
+            ORDER BY CASE WHEN backwards THEN -w.position ELSE w.position END;
+            RETURN;
+        END IF;
+    END IF;
+    RETURN QUERY SELECT * FROM fencepost.matching(items, after, upto, most, backwards);
+END $$;
+
+
+-- The same for one tag and all types, which is what is read most.
+CREATE FUNCTION fencepost.page_of_tag(
+    tag text, after bigint, upto bigint, reached bigint, most integer, backwards boolean)
+RETURNS SETOF fencepost.event
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+DECLARE
+    top       fencepost.event;
+    at        bigint;
     positions bigint[];
     found     integer;
 BEGIN
-    PERFORM fencepost.check_reached(upto);
+    upto := fencepost.reach(upto, reached);
+    top.position := upto;
+    RETURN NEXT top;
+    at := CASE WHEN backwards THEN upto ELSE after + 1 END;
     LOOP
         positions := ARRAY(SELECT fencepost.walk(page_of_tag.tag, at, after, upto, most, backwards));
-        RETURN QUERY SELECT e.* FROM unnest(positions) WITH ORDINALITY AS w (position, n)
-        JOIN fencepost.event e ON e.position = w.position
+        RETURN QUERY SELECT e.* FROM unnest(positions) WITH ORDINALITY AS w (position, n),
+            LATERAL (SELECT * FROM fencepost.event e WHERE e.position = w.position OFFSET 0) AS e
         WHERE e.tags @> ARRAY[page_of_tag.tag] ORDER BY w.n;
         GET DIAGNOSTICS found = ROW_COUNT;
         EXIT WHEN cardinality(positions) < most OR found = most;
