@@ -67,7 +67,7 @@ class Event:
         put(self, "type", checked_type(type, "type"))
         put(self, "data", _checked_data(data))
         put(self, "tags", checked_tags(tags, "tags"))
-        put(self, "id", _checked_id(id))
+        put(self, "id", checked_id(id))
         put(self, "metadata", _checked_metadata(metadata) if metadata else {})
 
 
@@ -113,6 +113,24 @@ class SequencedEvent(msgspec.Struct, eq=False, gc=False):
         if not isinstance(metadata, Mapping):
             metadata = self._metadata = decode_metadata(metadata)
         return metadata
+
+    @property
+    def stored(self) -> tuple[int, str, str, bytes, int, bytes | None, str | None]:
+        """The fields in the stored form, whichever form they are in now."""
+        tags, at, metadata = self._tags, self._recorded_at, self._metadata
+        return (
+            self.position,
+            self.type,
+            tags if isinstance(tags, str) else encode_tags(tags),
+            self.data,
+            at if isinstance(at, int) else encode_moment(at),
+            self.stored_id,
+            metadata if metadata is None or isinstance(metadata, str) else encode_metadata(metadata),
+        )
+
+    @property
+    def stored_id(self) -> bytes | None:
+        return self._id.bytes if isinstance(self._id, UUID) else self._id
 
     @property
     def event(self) -> Event:
@@ -379,7 +397,7 @@ def _checked_data(value: object) -> bytes:
     return value
 
 
-def _checked_id(value: object) -> UUID | None:
+def checked_id(value: object) -> UUID | None:
     if value is not None and not isinstance(value, UUID):
         raise InvalidInput("id", f"a uuid.UUID is needed, not {_kind(value)}")
     return value

@@ -28,7 +28,9 @@ from .errors import (
 from .model import (
     MAX_APPEND_BYTES,
     MAX_CONDITIONS,
+    MAX_DATA_BYTES,
     MAX_EVENTS,
+    MAX_TAGS,
     AppendCondition,
     Event,
     Placed,
@@ -36,8 +38,11 @@ from .model import (
     RecordedAppend,
     SequencedEvent,
     checked_all,
+    checked_id,
     checked_name,
     checked_position,
+    checked_tags,
+    checked_type,
 )
 from .subscription import Feed, Follower, Subscription
 
@@ -265,23 +270,43 @@ def checked_restore(
     size = sum(len(event.data) for event in taken)
     if size > MAX_APPEND_BYTES:
         raise InvalidInput("events", f"{size} bytes of data at once, the limit is {MAX_APPEND_BYTES}")
-    previous, seen = 0, set()
+    previous, known, ids = 0, Known(), set[bytes]()
     for index, event in enumerate(taken):
         try:
-            checked_position(event.position, "position")
-            content = event.event
+            known.check(event)
         except InvalidInput as error:
             raise InvalidInput(f"events[{index}].{error.field}", error.problem) from None
         if event.position <= previous:
             raise InvalidInput(f"events[{index}].position", f"{event.position} does not follow on {previous}")
-        if event.recorded_at.tzinfo is None:
-            raise InvalidInput(f"events[{index}].recorded_at", "a time zone is needed")
-        if content.id in seen:
-            raise InvalidInput(f"events[{index}].id", f"{content.id} is there twice")
-        if content.id is not None:
-            seen.add(content.id)
         previous = event.position
+        id = event.stored_id
+        if id in ids:
+            raise InvalidInput(f"events[{index}].id", f"{event.id} is there twice")
+        if id is not None:
+            ids.add(id)
     return taken, _checked_records(appends, {event.position for event in taken})
+
+
+class Known:
+    """Strings that were found valid before. Types and tags repeat, and a restore has millions of them to check."""
+
+    def __init__(self) -> None:
+        self._types: set[str] = set()
+        self._tags: set[str] = set()
+
+    def check(self, event: SequencedEvent) -> None:
+        """Refuse what no append could have stored."""
+        checked_position(event.position, "position")
+        if event.type not in self._types:
+            self._types.add(checked_type(event.type, "type"))
+        if len(event.tags) > MAX_TAGS or not event.tags <= self._tags:
+            self._tags |= checked_tags(event.tags, "tags")
+        if not isinstance(event.data, bytes) or len(event.data) > MAX_DATA_BYTES or event._metadata:
+            event.event  # noqa: B018
+        if event._id is not None and not (isinstance(event._id, bytes) and len(event._id) == 16):
+            checked_id(event._id)
+        if not isinstance(event._recorded_at, int) and event.recorded_at.tzinfo is None:
+            raise InvalidInput("recorded_at", "a time zone is needed")
 
 
 def _checked_records(appends: Iterable[RecordedAppend], ends: Container[int]) -> tuple[RecordedAppend, ...]:

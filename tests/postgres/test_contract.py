@@ -10,8 +10,9 @@ import pytest
 from tests.postgres.conftest import with_option
 
 import fencepost
+from fencepost import EventStore
 from fencepost.engines.postgres.connections import Connections, Session
-from fencepost.testing import Awaitable, DurableEventStoreContract
+from fencepost.testing import Awaitable, DurableEventStoreContract, RestoringContract, SharedRecordingContract
 from fencepost.testing.faults import once
 from fencepost.testing.stores import Store
 
@@ -65,3 +66,24 @@ class TestPostgresAwaitable(Awaitable, TestPostgres):
     """The same through `fencepost.aio`."""
 
     examples = 10
+
+
+class TestPostgresThatRecords(SharedRecordingContract):
+    @pytest.fixture(autouse=True)
+    def place(self, database_url: str, new_schema: Callable[[], str]) -> None:
+        self.url = with_option(database_url, "schema", new_schema())
+
+    def open_recording(self) -> EventStore:
+        return fencepost.open(self.url, create=True, record_conditions=True)
+
+    def open_silent(self) -> EventStore:
+        return fencepost.open(self.url)
+
+
+class TestPostgresThatIsRestored(RestoringContract):
+    @pytest.fixture(autouse=True)
+    def place(self, database_url: str, new_schema: Callable[[], str]) -> None:
+        self.new_url = lambda: with_option(database_url, "schema", new_schema())
+
+    def open_store(self) -> EventStore:
+        return fencepost.open(self.new_url(), create=True)

@@ -175,3 +175,29 @@ def test_events_moved_from_another_store_keep_their_times_and_ids(
     load(database_url, store.read(), schema=other)
     with fencepost.open(database_url, schema=other) as moved:
         assert list(moved.read()) == list(store.read())
+
+
+def test_a_role_that_records_conditions_needs_a_second_function_and_no_table(
+    url: str, schema: str, connection: psycopg.Connection[Any]
+) -> None:
+    role = f"recorder_{schema}"
+    for statement in (
+        f"CREATE ROLE {role} LOGIN PASSWORD 'secret'",
+        f'GRANT USAGE ON SCHEMA "{schema}" TO {role}',
+        f'GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO {role}',
+        f'GRANT EXECUTE ON FUNCTION "{schema}".append_batch TO {role}',
+    ):
+        connection.execute(statement.encode())
+    parts = urlsplit(url)
+    restricted = parts._replace(netloc=f"{role}:secret@{parts.netloc.rpartition('@')[2]}").geturl()
+    with fencepost.open(restricted, record_conditions=True) as store:
+        with pytest.raises(StoreError, match="record_appends"):
+            store.append(events("A"))
+        assert store.head() == 0
+        connection.execute(f'GRANT EXECUTE ON FUNCTION "{schema}".record_appends TO {role}'.encode())
+        store.append(events("A"), no_new(tagged("x")))
+        assert [append.conditions for append in store.recorded()] == [(no_new(tagged("x")),)]
+        (event,) = store.read()
+        event.position = 2
+        with pytest.raises(StoreError, match="permission denied"):
+            store.restore([event])

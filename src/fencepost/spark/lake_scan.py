@@ -10,12 +10,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Final, NoReturn
-from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..buckets import matches
@@ -122,12 +122,27 @@ def _matching(batch: pa.RecordBatch, query: Query) -> pa.RecordBatch:
 
 
 def events_of(batch: pa.RecordBatch) -> Iterator[SequencedEvent]:
-    """The rows of a batch with all columns, as events."""
-    columns = [batch.column(name).to_pylist() for name in COLUMNS]
-    for position, type, tags, data, recorded_at, id, metadata in zip(*columns, strict=True):
-        yield SequencedEvent(
-            position, type, frozenset(tags), data, recorded_at, None if id is None else UUID(id), dict(metadata)
-        )
+    """The rows of a batch with all columns, as events; times and ids in the stored form, which is faster to make."""
+    return map(
+        SequencedEvent,
+        batch.column("position").to_pylist(),
+        batch.column("type").to_pylist(),
+        _sets(batch.column("tags")),
+        batch.column("data").to_pylist(),
+        batch.column("recorded_at").cast(pa.int64()).to_pylist(),
+        _ids(batch.column("id")),
+        [dict(pairs) if pairs else None for pairs in batch.column("metadata").to_pylist()],
+    )
+
+
+def _sets(column: pa.ListArray) -> Iterator[frozenset[str]]:
+    values, offsets = column.values.to_pylist(), column.offsets.to_pylist()
+    return (frozenset(values[begin:end]) for begin, end in pairwise(offsets))
+
+
+def _ids(column: pa.StringArray) -> Iterator[bytes | None]:
+    digits = pc.replace_substring(column, "-", "").to_pylist()
+    return (None if text is None else bytes.fromhex(text) for text in digits)
 
 
 class LakeEngine:

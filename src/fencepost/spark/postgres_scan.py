@@ -23,7 +23,13 @@ from .sqlite_scan import literals
 from .store_scan import read_batches
 
 BATCH_BYTES: Final = 16_777_216
-OURS: Final = ("schema", "create", "connections", "patience_s")  # what the address tells the engine, not PostgreSQL
+OURS: Final = (
+    "schema",
+    "create",
+    "connections",
+    "patience_s",
+    "record_conditions",
+)  # what the address tells the engine, not PostgreSQL
 SOURCES: Final = {"metadata": "coalesce(metadata::text, '') AS metadata"}
 
 

@@ -20,14 +20,16 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 
-from ...commit import Append, Verdict
+from ...commit import Append, Verdict, recorded, records_of
 from ...errors import InvalidInput, StoreUnavailable
-from ...model import Placed, Query, SequencedEvent
+from ...model import Placed, Query, RecordedAppend, SequencedEvent
 from .calls import Call
 from .connections import Connections
 from .faults import Lost, Unreachable
 from .install import DEFAULT_SCHEMA, check_version, install, quoted
 from .listening import Listener
+from .load import restore
+from .recording import PAGE_APPENDS, Records
 from .wire import LAST_POSITION, as_event, decode_verdicts, encode_batch, encode_items, encode_part, sole_tag
 
 Result = TypeVar("Result")
@@ -45,6 +47,7 @@ OPTIONS: Final[dict[str, Callable[[str], object]]] = {
     "create": lambda text: text == "true",
     "connections": int,
     "patience_s": float,
+    "record_conditions": lambda text: text == "true",
 }
 
 
@@ -66,12 +69,18 @@ class PostgresEngine:
         connections: int = 8,
         patience_s: float = 10.0,
         listen_url: str | None = None,
+        record_conditions: bool = False,
     ) -> None:
         if connections < 1:
             raise InvalidInput("connections", f"at least 1 is needed, not {connections}")
         name = quoted(schema)
         self._patience_s = patience_s
         self._append_batch = Call(f"SELECT {name}.append_batch($1, $2, $3)::text")
+        self._name = name
+        self._records = Records(name)
+        self._records_conditions = record_conditions
+        # Recording makes a transaction of several calls, in which none may fail because it is not prepared any more.
+        self._append_batch.prepares = not record_conditions
         self._page = Call(f"SELECT {EVENT_COLUMNS} FROM {name}.page($1, $2, $3, $4, $5, $6, $7)")
         self._page_of_tag = Call(f"SELECT {EVENT_COLUMNS} FROM {name}.page_of_tag($1, $2, $3, $4, $5, $6)")
         self._head = f"SELECT coalesce(max(position), 0) FROM {name}.event".encode()
@@ -165,6 +174,23 @@ class PostgresEngine:
         self._listener.close()
         self._connections.close()
 
+    def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
+        def read() -> list[RecordedAppend]:
+            with self._connections.lend() as connection:
+                return self._records.page(connection, after, min(upto, LAST_POSITION))
+
+        while after < upto:
+            page = self._patiently(read)
+            if page:
+                yield page
+            after = page[-1].last if len(page) == PAGE_APPENDS else upto
+
+    def restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend] = ()) -> None:
+        with self._connections.session() as session, session.connection.transaction():
+            restore(session.connection, self._name, events)
+            self._records.keep(session, appends)
+        self._listener.saw(events[-1].position)
+
     def _open(self, schema: str) -> str:
         """Refuse what is no store of this version; else the name of the channel of its notifications."""
         with self._connections.lend() as connection:
@@ -174,11 +200,21 @@ class PostgresEngine:
             return f"fencepost_{row[0]}"
 
     def _commit_at_once(self, appends: Sequence[Append]) -> list[Verdict]:
-        arguments = encode_batch(appends)
-        with self._connections.session() as session:
-            answer = self._append_batch.value(session, arguments)
-        verdicts = decode_verdicts(appends, answer)
+        if self._records_conditions:
+            verdicts = self._commit_and_record(appends)
+        else:
+            arguments = encode_batch(appends)
+            with self._connections.session() as session:
+                answer = self._append_batch.value(session, arguments)
+            verdicts = decode_verdicts(appends, answer)
         self._listener.saw(max((v.last for v in verdicts if isinstance(v, Placed)), default=0))
+        return verdicts
+
+    def _commit_and_record(self, appends: Sequence[Append]) -> list[Verdict]:
+        arguments = encode_batch(appends)
+        with self._connections.session() as session, session.connection.transaction():
+            verdicts = decode_verdicts(appends, self._append_batch.value(session, arguments))
+            self._records.keep(session, records_of(appends, verdicts))
         return verdicts
 
     def _commit_in_parts(self, append: Append) -> Verdict:
@@ -194,7 +230,9 @@ class PostgresEngine:
                     return judged
                 assert last in (0, judged.first - 1)
                 last = judged.last
-        assert isinstance(first, Placed)
+            assert isinstance(first, Placed)
+            if self._records_conditions:
+                self._records.keep(session, [recorded(append, first.first, last)])
         self._listener.saw(last)
         return Placed(first.first, last)
 

@@ -1,7 +1,7 @@
 """Making a store in a database, and knowing one.
 
 A store is a schema: several stores share one database under different schemas. `install` runs
-postgres.sql in one transaction, so a store is there whole or not at all; where one is there already
+postgres.sql and recording.sql in one transaction, so a store is there whole or not at all; where one is there already
 it does nothing.
 """
 
@@ -18,6 +18,7 @@ from .faults import translated
 
 VERSION: Final = 1  # of postgres.sql
 DEFAULT_SCHEMA: Final = "fencepost"
+SCRIPTS: Final = ("postgres.sql", "recording.sql")
 
 
 def install(url: str, schema: str = DEFAULT_SCHEMA) -> bool:
@@ -37,7 +38,7 @@ def install(url: str, schema: str = DEFAULT_SCHEMA) -> bool:
 
 def script(schema: str = DEFAULT_SCHEMA) -> str:
     """The statements that make a store in the schema."""
-    text = (files(__package__) / "postgres.sql").read_text()
+    text = "\n\n".join((files(__package__) / name).read_text() for name in SCRIPTS)
     if schema == DEFAULT_SCHEMA:
         return text
     name = quoted(schema)

@@ -1,19 +1,21 @@
 """Bulk loading: a restore, an import, or a move from another engine.
 
-Everything goes in by COPY, as one transaction behind the head. Into an empty store the indexes are built
-afterwards, which is faster than keeping them. Others who append wait meanwhile. Only the owner of the
-tables may do this.
+Everything goes in by COPY, as one transaction behind the head. `load` takes any events, all at once; into an empty
+store the indexes are built afterwards, which is faster than keeping them. `restore` takes another store's
+events with their positions, a part at a time. Others who append wait meanwhile. Only the owner of the tables
+may do either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
 import psycopg
 from psycopg.types.json import Json
 
+from ...errors import InvalidInput
 from ...model import Event, Placed, SequencedEvent
 from .faults import translated
 from .install import DEFAULT_SCHEMA, check_version, quoted
@@ -47,6 +49,27 @@ def load(url: str, events: Iterable[Event | SequencedEvent], *, schema: str = DE
             connection.execute(definition.encode())
         connection.execute(f"ANALYZE {name}.event, {name}.more_tags".encode())
     return Placed(head + 1, last) if last > head else None
+
+
+def restore(connection: psycopg.Connection[Any], name: str, events: Sequence[SequencedEvent]) -> None:
+    """Store the events as they are, in the caller's transaction; the schema's name is quoted."""
+    connection.execute(
+        "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
+    )
+    connection.execute("SELECT pg_advisory_xact_lock(1179537987, %s::regclass::oid::int)", [f"{name}.event"])
+    head = _number(connection, f"SELECT coalesce(max(position), 0) FROM {name}.event")
+    for position, event in enumerate(events, start=head + 1):
+        if event.position != position:
+            raise InvalidInput("events", f"position {position} is next, not {event.position}")
+    try:
+        _copy(connection, name, events, head)
+    except psycopg.errors.UniqueViolation as error:
+        raise InvalidInput("events", f"an id is stored already: {error.diag.message_detail}") from None
+    if any(len(event.tags) > TAGS_IN_ROW for event in events):
+        connection.execute(f"SELECT {name}.store_more_tags(%s)".encode(), [head])
+    connection.execute(
+        "SELECT pg_notify('fencepost_' || %s::regclass::oid, %s)", [f"{name}.event", str(events[-1].position)]
+    )
 
 
 def _copy(connection: psycopg.Connection[Any], name: str, events: Iterable[Event | SequencedEvent], head: int) -> int:

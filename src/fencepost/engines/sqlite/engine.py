@@ -27,15 +27,7 @@ import apsw
 from ...buckets import matches
 from ...commit import Append, Verdict, judge, records_of
 from ...errors import StoreClosed
-from ...model import (
-    Query,
-    RecordedAppend,
-    SequencedEvent,
-    decode_tags,
-    encode_metadata,
-    encode_moment,
-    encode_tags,
-)
+from ...model import Query, RecordedAppend, SequencedEvent, decode_tags, encode_metadata, encode_tags
 from .files import Readers, connect, prepare_file, run, snapshot, storage_errors, transaction, value
 from .generations import (
     ROWS,
@@ -240,9 +232,12 @@ class SqliteEngine:
                 self._catch_up()
                 tail, committed = self._view
                 check_restored(self._writer, tail, events)
+                rows: list[Row] = []
                 for event in events:
-                    tail.add(event.type, event.tags, None if event.id is None else event.id.bytes)
-                self._insert([_restored_row(event) for event in events], appends)
+                    content = event.stored
+                    tail.add(event.type, event.tags, content[5])
+                    rows.append((*content, checksum(*content)))
+                self._insert(rows, appends)
         except Exception:
             tail.cut(committed)
             raise
@@ -414,19 +409,6 @@ def checksum(
     """CRC-32 of a row. NUL separates the fields, which cannot contain it, and the data comes last."""
     rest = f"{position}\0{type}\0{tags}\0{recorded_at}\0{id.hex() if id else ''}\0{metadata or ''}\0"
     return crc32(data, crc32(rest.encode()))
-
-
-def _restored_row(event: SequencedEvent) -> Row:
-    content = (
-        event.position,
-        event.type,
-        encode_tags(event.tags),
-        event.data,
-        encode_moment(event.recorded_at),
-        None if event.id is None else event.id.bytes,
-        encode_metadata(event.metadata),
-    )
-    return *content, checksum(*content)
 
 
 def _events(connection: apsw.Connection, sql: str, bindings: Any) -> list[SequencedEvent]:

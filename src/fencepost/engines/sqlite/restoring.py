@@ -26,9 +26,9 @@ def check_restored(connection: apsw.Connection, tail: Tail, events: Sequence[Seq
     for position, event in enumerate(events, start=tail.head + 1):
         if event.position != position:
             raise InvalidInput("events", f"position {position} is next, not {event.position}")
-    ids = [event.id for event in events if event.id is not None]
-    stored = next((id.hex for id in ids if tail.position_of(id.bytes) is not None), None)
+    ids = [id for id in (event.stored_id for event in events) if id is not None]
+    stored = next((id.hex() for id in ids if tail.position_of(id) is not None), None)
     if stored is None and ids and tail.floor:
-        stored = value(connection, FIRST_STORED, (msgspec.json.encode(sorted(id.hex for id in ids)).decode(),))
+        stored = value(connection, FIRST_STORED, (msgspec.json.encode(sorted(id.hex() for id in ids)).decode(),))
     if stored is not None:
         raise InvalidInput("events", f"the id {stored} is stored already")
