@@ -2,7 +2,7 @@
 #
 #   make                 check and test
 #   make setup           .venv with every extra
-#   make demo            a wallet under attack, in half a minute
+#   make demo            wallets under attack, then on Spark, in a minute
 #   make test            the tests, but for the slowest on Spark
 #   make test-all        those too
 #   make check           ruff, mypy, import-linter

@@ -12,7 +12,7 @@ from rich.console import Console
 import fencepost
 from fencepost.testing.recorder import Recorder
 
-from . import screen
+from . import pipeline, screen
 from .attack import Count, Plan, attacking
 from .proof import Claim, file_is_sound, history_is_right
 from .screen import Outcome
@@ -30,6 +30,7 @@ def main() -> int:
     rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
 
+    picture = folder / "money.png"
     console.print()
     console.print("[bold]Fencepost[/bold]: can concurrent withdrawals overdraw a wallet?")
     attackers = f"{options.processes} processes with {options.threads} threads each"
@@ -56,7 +57,24 @@ def main() -> int:
         claims.append(file_is_sound(guarded.plan.path))
     for claim in claims:
         screen.verdict(console, claim.holds, claim.text)
-    console.print(f"\n  Look at it yourself: [bold].venv/bin/fencepost stats {guarded.plan.path}[/bold]\n")
+
+    screen.heading(
+        console,
+        "4. The same on Spark",
+        "Both logs, folded by the projection class that a service would decide with, and drawn.",
+    )
+    with console.status("starting Spark") as status, pipeline.started() as spark:
+        status.update("folding")
+        folded = pipeline.folded(spark, guarded.plan.path)
+        screen.folded(console, folded, guarded)
+        told = [pipeline.agrees(folded, guarded)]
+        status.update("drawing")
+        pipeline.draw(spark, {"without conditions": without.plan.path, "with conditions": guarded.plan.path}, picture)
+    for claim in told:
+        screen.verdict(console, claim.holds, claim.text)
+    claims += told
+    console.print(f"\n  The picture: [bold]{picture}[/bold]")
+    console.print(f"  Look at it yourself: [bold].venv/bin/fencepost stats {guarded.plan.path}[/bold]\n")
     return 0 if all(claim.holds for claim in claims) else 1
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic, sleep
 
+from pyspark.sql import Row
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -124,6 +125,18 @@ def compare(console: Console, without: Outcome, guarded: Outcome) -> None:
         table.add_row(name, cell(without), cell(guarded))
     lowest = [Text(f"{outcome.lowest:,}", _colour(outcome.lowest)) for outcome in (without, guarded)]
     table.add_row("lowest balance ever", *lowest)
+    console.print(Padding(table, (0, 2, 1, 2)))
+
+
+def folded(console: Console, rows: Sequence[Row], outcome: Outcome) -> None:
+    """What Spark has folded, beside what the subscriber has seen while it happened."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name in ("wallet", "folded on Spark", "seen by the subscriber", "withdrawals", "last event"):
+        table.add_column(name, justify="left" if name == "wallet" else "right")
+    for row in rows:
+        seen = outcome.balances.now[row["wallet"]]
+        cells = (row["amount"], seen, row["withdrawals"], row["position"])
+        table.add_row(row["wallet"], *[f"{cell:,}" for cell in cells])
     console.print(Padding(table, (0, 2, 1, 2)))
 
 

@@ -11,10 +11,42 @@ from dataclasses import dataclass
 import msgspec
 
 from fencepost import AppendCondition, Event, Query, SequencedEvent
+from fencepost.decisions import Projection, Tag, encode, event, on
 from fencepost.testing.stores import Store
 
 DEPOSITED = "MoneyDeposited"
 WITHDRAWN = "MoneyWithdrawn"
+
+
+@event(type=DEPOSITED)
+class Deposited:
+    wallet: Tag
+    amount: int
+
+
+@event(type=WITHDRAWN)
+class Withdrawn:
+    wallet: Tag
+    amount: int
+
+
+class Balance(Projection):
+    """The same balance as a projection, for whoever folds the whole log."""
+
+    wallet: Tag
+    amount: int = 0
+    lowest: int = 0
+    withdrawals: int = 0
+
+    @on
+    def _(self, event: Deposited) -> None:
+        self.amount += event.amount
+
+    @on
+    def _(self, event: Withdrawn) -> None:
+        self.amount -= event.amount
+        self.lowest = min(self.lowest, self.amount)
+        self.withdrawals += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +67,7 @@ class Wallet:
         return Wallet(self.name, self.balance + sum(map(change, reading)), reading.head)
 
     def deposit(self, amount: int) -> Event:
-        return Event(DEPOSITED, tags={self.tag}, data=msgspec.json.encode({"amount": amount}))
+        return encode(Deposited(self.name, amount))
 
     def withdrawal(self, amount: int) -> tuple[Event, AppendCondition]:
         """The event, and what it rests on: no other withdrawal since this wallet was read.
@@ -43,7 +75,7 @@ class Wallet:
         A deposit cannot spoil the decision, so the condition does not ask about deposits: it names
         exactly what would make the decision wrong, and nothing else causes a conflict.
         """
-        event = Event(WITHDRAWN, tags={self.tag}, data=msgspec.json.encode({"amount": amount}))
+        event = encode(Withdrawn(self.name, amount))
         return event, AppendCondition(Query.of(types={WITHDRAWN}, tags={self.tag}), after=self.upto)
 
 
