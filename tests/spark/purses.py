@@ -167,3 +167,14 @@ class Huge(Projection):
     @on
     def _(self, event: Added) -> None:
         self.amount *= 2**40
+
+
+class Counts(Projection):
+    """How many events of any type a tag has."""
+
+    w: Tag
+    count: int = 0
+
+    @on
+    def _(self, stored: SequencedEvent) -> None:
+        self.count += 1

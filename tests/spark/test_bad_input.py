@@ -257,6 +257,10 @@ def test_names_of_options_are_read_as_spark_reads_them(log: str) -> None:
     assert parse({"STORE": log, "upto": "5", "MaxEventsPerTrigger": "7"}).max_events == 7
 
 
+def test_what_spark_itself_tells_the_sink_of_a_stream_is_no_mistake(log: str) -> None:
+    assert parse({"store": log, "queryname": "copies", "checkpointlocation": "/c"}).checkpoint_location == "/c"
+
+
 @pytest.mark.parametrize(
     ("address", "secret"),
     [

@@ -11,6 +11,7 @@
     checking   check
     upkeep     verify, backup
     postgres   postgres install
+    pipeline   pipeline
 
 A command is a function in a module of its group, named in `app.COMMANDS`. Modules import engines
 and rich only when they run, so that `fencepost --help` answers at once. docs/reference/cli.md

@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "verify": "upkeep",
     "backup": "upkeep",
     "postgres": "postgres",
+    "pipeline": "pipeline",
 }
 """Name of a command or group: the module that has it, under its name followed by `_command`."""
 

@@ -34,8 +34,9 @@ except ImportError as error:
 
 from .folding import fold
 from .matching import match
+from .secrets import place_of
 from .session import register, session
 from .source import events
 from .view import View
 
-__all__ = ["View", "events", "fold", "match", "register", "session"]
+__all__ = ["View", "events", "fold", "match", "place_of", "register", "session"]

@@ -13,8 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from .lake import CHUNK_EVENTS, export
-from .options import has_password
-from .secrets import hidden
+from .secrets import place_of
 
 
 def follow(
@@ -23,6 +22,7 @@ def follow(
     folder: str,
     *,
     checkpoint: str,
+    name: str | None = None,
     chunk: int = CHUNK_EVENTS,
     delta: bool = False,
     iceberg: bool = False,
@@ -31,10 +31,11 @@ def follow(
     """Export now and whenever the log grows, as a streaming query.
 
     `trigger` is what Spark calls so: `processingTime="1 minute"`, or `availableNow=True` to end when it is current.
+    `name` is the query's.
     """
-    place = {"storeFrom": hidden(store)} if has_password(store) else {"store": store}
+    export(spark, store, folder, upto=0)  # a lake that is there can be read, be it empty
     # The batch itself is only asked where it ends: the workers read the events from the store, in bulk.
-    ends = spark.readStream.format("fencepost").schema("position long").options(**place)
+    ends = spark.readStream.format("fencepost").schema("position long").options(**place_of(store))
 
     def export_batch(batch: DataFrame, batch_id: int) -> None:
         (end,) = batch.agg(F.max("position")).collect()[0]
@@ -42,6 +43,5 @@ def follow(
             export(spark, store, folder, upto=end, chunk=chunk, delta=delta, iceberg=iceberg)
 
     writer = ends.option("maxEventsPerTrigger", str(chunk)).load().writeStream.foreachBatch(export_batch)
-    return (
-        writer.option("checkpointLocation", checkpoint).trigger(**(trigger or {"processingTime": "0 seconds"})).start()
-    )
+    writer = writer.option("checkpointLocation", checkpoint).trigger(**(trigger or {"processingTime": "0 seconds"}))
+    return writer.start(queryName=name)

@@ -33,7 +33,7 @@ READING: Final = (
     "pushFilters",
 )
 WRITING: Final = ("store", "storeFrom", "writeId", "condition", "rejected", "staging")
-SPARKS_OWN: Final = ("path", "checkpointLocation")  # .load(path), .save(path), and every stream's checkpoint
+SPARKS_OWN: Final = ("path", "checkpointLocation", "queryName")  # .load(path), .save(path), and what streams are told
 DATA_FORMS: Final = ("binary", "string", "variant")
 HEAD: Final = "head"
 MAX_PARTITIONS: Final = 100_000

@@ -6,6 +6,8 @@ import atexit
 import os
 import tempfile
 
+from .options import has_password
+
 _kept: dict[str, str] = {}
 
 
@@ -19,6 +21,11 @@ def hidden(address: str) -> str:
         atexit.register(_forget, path, os.getpid())
         place = _kept[address] = f"file:{path}"
     return place
+
+
+def place_of(store: str) -> dict[str, str]:
+    """The options that name the store to a reader or a writer, whatever its address holds."""
+    return {"storeFrom": hidden(store)} if has_password(store) else {"store": store}
 
 
 def _forget(path: str, process: int) -> None:

@@ -34,10 +34,10 @@ from pyspark.sql.types import StructType
 from ..model import Query
 from .arrow import needed, to_spark
 from .columns import check_narrowed, full_schema
-from .options import Options, has_password, parse
+from .options import Options, parse
 from .reporting import reported, reporting
 from .scanning import Scan, partition, scan_of
-from .secrets import hidden
+from .secrets import place_of
 from .selection import Selection
 
 
@@ -144,8 +144,7 @@ def events(
     The same as `spark.read.format("fencepost")` with its options, for those who have Python values
     at hand. The address may hold a password: Spark does not get to see it.
     """
-    named: dict[str, Any] = {"after": after, **options}
-    named |= {"storeFrom": hidden(store)} if has_password(store) else {"store": store}
+    named: dict[str, Any] = {"after": after, **options, **place_of(store)}
     if query is not None:
         named["query"] = query.to_json()
     if upto is not None:

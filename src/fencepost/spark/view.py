@@ -35,9 +35,9 @@ from ..errors import InvalidInput, StoreUnavailable
 from ..model import checked_position
 from .columns import WIDE
 from .folding import POSITION, STATE, UPTO, Folder, Log, OnError, Plan, grouped, log_of, no_rows
-from .options import absolute, has_password
+from .options import absolute
 from .scanning import scan_of
-from .secrets import hidden
+from .secrets import place_of
 from .session import session
 from .view_files import (
     Layer,
@@ -177,17 +177,19 @@ class View:
             frame = self._folded(log, version, saving=False)
         return frame.withColumn(UPTO, F.lit(position).cast(frame.schema[POSITION].dataType))
 
-    def follow(self, *, checkpoint: str, max_events: int | None = None, **trigger: Any) -> StreamingQuery:
+    def follow(
+        self, *, checkpoint: str, name: str | None = None, max_events: int | None = None, **trigger: Any
+    ) -> StreamingQuery:
         """Refresh now and whenever the log grows, as a streaming query.
 
         `trigger` is what Spark calls so: `processingTime="10 seconds"`, or `availableNow=True` to end when
         the view is current. A batch that Spark repeats after a crash finds the view beyond it and does nothing.
+        `name` is the query's, `max_events` the most in one batch.
         """
         store = self._needed_store()
-        place = {"storeFrom": hidden(store)} if has_password(store) else {"store": store}
         # The batch is only asked where it ends; a refresh reads the events, with the columns that it needs.
         column = f"position {'decimal(38,0)' if store.startswith('fdb:') else 'long'}"
-        ends = self._session().readStream.format("fencepost").schema(column).options(**place)
+        ends = self._session().readStream.format("fencepost").schema(column).options(**place_of(store))
         if max_events is not None:
             ends = ends.option("maxEventsPerTrigger", str(max_events))
 
@@ -197,7 +199,7 @@ class View:
                 self.refresh(upto=int(end))
 
         writer = ends.load().writeStream.foreachBatch(refresh_batch).option("checkpointLocation", checkpoint)
-        return writer.trigger(**(trigger or {"processingTime": "0 seconds"})).start()
+        return writer.trigger(**(trigger or {"processingTime": "0 seconds"})).start(queryName=name)
 
     def _read(self, schema: StructType, version: Version) -> DataFrame:
         saved = self._place.saved(self._session(), schema, version)

@@ -39,6 +39,7 @@ from pyspark.sql.types import (
 
 from ..errors import InvalidInput, StoreUnavailable
 from .folding import POSITION, STATE, Plan
+from .postgres_scan import OURS
 from .reporting import reporting
 from .view_files import FORMAT, Manifest, Version
 
@@ -109,7 +110,8 @@ class TablePlace:
         table = dict(given).get("table", "")
         if not table:
             raise InvalidInput("at", "the table is missing: postgresql://…?table=balances")
-        rest = [(name, value) for name, value in given if name != "table"]
+        # A store's own address, with the table added to it, is fine: what it tells the engine says nothing here.
+        rest = [(name, value) for name, value in given if name not in ("table", *OURS)]
         schema, dot, name = table.rpartition(".")
         return cls(
             url + ("?" + urlencode(rest, quote_via=quote) if rest else ""), schema if dot else "public", name, plan

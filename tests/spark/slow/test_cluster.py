@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 from tests.spark.conftest import stored
+from tests.spark.purses import Added
 from tests.spark.slow.conftest import Cluster, environment
 
 import fencepost
 from fencepost import Event
+from fencepost.decisions import encode
 from fencepost.testing.postgres import PostgresServer
 
 PRELUDE = """
@@ -39,6 +41,33 @@ for _ in range(2):
     writer = copies.write.format("fencepost").option("storeFrom", "file:" + secret).option("writeId", "copy")
     writer.mode("append").save()
 print("executors", spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1)
+"""
+)
+
+FOLD_AND_VIEW = (
+    PRELUDE
+    + """
+from pathlib import Path
+from tests.spark.purses import Added, Purse
+import fencepost
+from fencepost.decisions import encode
+address, folder = Path(secret).read_text(), rest[0]
+def amounts(frame):
+    return {row["purse_id"]: row["amount"] for row in frame.collect()}
+expected = {f"p{n}": n * 10 for n in range(20)}
+assert amounts(fencepost.spark.fold(spark, address, Purse, by="purse_id")) == expected
+views = [
+    fencepost.spark.View(Purse, by="purse_id", at=place, store=address, spark=spark)
+    for place in ("file:" + folder, address + "&table=cluster_purses")
+]
+for view in views:
+    assert view.refresh().changed == 20
+with fencepost.open(address) as store:
+    store.append([encode(Added("p3", 1)), encode(Added("new", 2))])
+for view in views:
+    assert view.refresh().changed == 2
+    assert amounts(view.latest()) == {**expected, "p3": 31, "new": 2}
+print("folded")
 """
 )
 
@@ -71,6 +100,13 @@ def test_source_and_sink_on_two_workers_with_postgres(cluster: Cluster, server: 
     assert "executors 2" in done.stdout
     copied = [event for event in stored(server.url()) if event.type == "Copied"]
     assert sorted(int(event.data) for event in copied) == list(range(2_000))
+
+
+def test_fold_and_view_on_two_workers_with_postgres(cluster: Cluster, server: PostgresServer, tmp_path: Path) -> None:
+    with fencepost.open(server.url(), schema="purses", create=True) as store:
+        store.append([encode(Added(f"p{number}", number)) for number in range(20) for _ in range(10)])
+    done = cluster.run(FOLD_AND_VIEW, secret_for(server.url() + "?schema=purses", tmp_path), str(tmp_path / "view"))
+    assert done.stdout.endswith("folded\n"), done.stderr[-3_000:]
 
 
 def test_a_worker_that_is_killed_in_mid_job_does_not_change_the_result(

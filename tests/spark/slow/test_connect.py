@@ -20,19 +20,27 @@ import fencepost.spark
 from fencepost import Query
 from fencepost.spark import lake
 from pyspark.sql import functions as F
+from tests.spark.purses import Counts
 address, secret, folder = sys.argv[1:]
 spark = fencepost.spark.session(address)
 place = {"storeFrom": "file:" + secret}
 events = spark.read.format("fencepost").options(**place).load()
 assert events.agg(F.count("*"), F.max("position")).collect()[0] == (500, 500)
 narrow = spark.read.format("fencepost").options(**place).schema("position long, type string, tags array<string>").load()
-assert fencepost.spark.match(narrow, {"w3": Query.of(tags={"w3"})}).count() == 50
+assert fencepost.spark.match(narrow, {"w3": Query.of(tags={"w:3"})}).count() == 50
 copies = spark.readStream.format("fencepost").options(**place, upTo=500, maxEventsPerTrigger=200).load()
 copies = copies.select(F.lit("Copied").alias("type"), "tags", "data")
 for _ in range(2):
     query = copies.writeStream.format("fencepost").options(**place).option("checkpointLocation", folder + "/checkpoint")
     query = query.trigger(availableNow=True).start()
     query.awaitTermination()
+address = open(secret).read()
+counts = fencepost.spark.fold(spark, address, Counts, by="w", upto=500)
+assert {row["w"]: row["count"] for row in counts.collect()} == {str(n): 50 for n in range(10)}
+view = fencepost.spark.View(Counts, by="w", at="file:" + folder + "/view", store=address, spark=spark)
+assert view.refresh(upto=300).changed == 10
+assert view.refresh(upto=305).changed == 5
+assert {row["w"]: row["count"] for row in view.latest().collect()} == {str(n): 30 + (n < 5) for n in range(10)}
 try:
     spark.read.format("fencepost").option("stroe", "x").load().count()
 except Exception as error:
@@ -48,7 +56,7 @@ pytestmark = pytest.mark.timeout(900)  # several JVMs start in each, which takes
 def test_source_stream_and_sink_through_connect(server: PostgresServer, tmp_path: Path) -> None:
     address = server.url() + "?schema=connected"
     with fencepost.open(server.url(), schema="connected", create=True) as store:
-        store.append([Event("Counted", data=str(n).encode(), tags={f"w{n % 10}"}) for n in range(500)])
+        store.append([Event("Counted", data=str(n).encode(), tags={f"w:{n % 10}"}) for n in range(500)])
     secret = tmp_path / "address"
     secret.write_text(address)
     port = free_port()

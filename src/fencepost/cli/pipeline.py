@@ -1,0 +1,142 @@
+"""`pipeline`: run a module of streaming queries, and show what Spark tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .exits import printable
+from .lake import master_option
+from .options import extras, json_option, open_store
+from .output import Output
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from rich.table import Table
+
+    from ..spark.pipeline import Run, Told
+
+SHOWN_ROWS = 20
+
+
+@click.command("pipeline")
+@click.argument("module")
+@click.option("--store", required=True, metavar="STORE", help="The store whose log is read, and written back to.")
+@click.option(
+    "--folder",
+    default="pipeline",
+    show_default=True,
+    type=click.Path(file_okay=False),
+    help="For results and checkpoints; the same folder goes on where it was.",
+)
+@click.option(
+    "--every", metavar="INTERVAL", help='Stay, with a batch every so often: "10 seconds". Without it: run once.'
+)
+@master_option
+@json_option
+def pipeline_command(
+    module: str, store: str, folder: str, every: str | None, master: str, as_json: bool | None
+) -> None:
+    """Run the streaming queries of MODULE on Spark.
+
+    MODULE, a name as in `import` or a file, has a function pipeline(spark, store, folder, trigger) that yields its
+    queries. It can be killed at any point and run again. With --every, Ctrl-C ends it.
+    """
+    open_store(store).close()  # what is wrong with it is said before Spark starts
+    output = Output(as_json)
+    with extras():
+        from ..spark import pipeline, session
+    loaded = pipeline.load(module)
+    with output.progress.status("starting Spark"):
+        spark = session(master, app=f"fencepost pipeline {module}")
+    try:
+        with _watching(output) as watch:
+            ran = pipeline.run(loaded, spark, store, folder, every=every, watch=watch)
+        with output.progress.status("looking at the results"):
+            tables = {name: _collected(frame) for name, frame in pipeline.results(loaded, spark, folder).items()}
+    finally:
+        spark.stop()
+    if output.json:
+        output.result({"queries": [_summary(told) for told in ran.queries], "results": tables}, "")
+        return
+    output.console.print(_queries(ran.queries))
+    for name, rows in tables.items():
+        output.console.print(_shown(name, rows))
+
+
+def _collected(frame: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict(recursive=True) for row in frame.limit(SHOWN_ROWS).collect()]
+
+
+def _summary(told: Told) -> dict[str, Any]:
+    return {
+        "query": told.name,
+        "batches": told.batches,
+        "rows": told.rows,
+        "rows_per_s": round(told.rate, 1),
+        "lag": told.lag,
+    }
+
+
+@contextmanager
+def _watching(output: Output) -> Iterator[Callable[[Run], None]]:
+    """A line for each query while they run, and a bar for the stage that Spark is at."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+    columns = (
+        SpinnerColumn(finished_text="✔"),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[told]}", markup=False),
+    )
+    with Progress(*columns, console=output.progress, transient=True) as shown:
+        bars: dict[str, Any] = {}
+
+        def watch(run: Run) -> None:
+            done, every = run.stages()
+            for told in run.queries:
+                if told.name not in bars:
+                    bars[told.name] = shown.add_task(printable(told.name), total=None, told="")
+                busy = told.running and every > 0
+                shown.update(
+                    bars[told.name],
+                    total=every if busy else (None if told.running else 1),
+                    completed=done if busy else (0 if told.running else 1),
+                    told=_line(told),
+                )
+
+        yield watch
+
+
+def _line(told: Told) -> str:
+    lag = "" if told.lag is None else f", {told.lag:,} behind"
+    return f"{told.rows:,} rows, {told.rate:,.0f} a second{lag}"
+
+
+def _queries(queries: list[Told]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("query", "batches", "rows", "rows a second", "events behind"):
+        table.add_column(heading, justify="left" if heading == "query" else "right")
+    for told in queries:
+        lag = "" if told.lag is None else f"{told.lag:,}"
+        table.add_row(printable(told.name), f"{told.batches:,}", f"{told.rows:,}", f"{told.rate:,.0f}", lag)
+    return table
+
+
+def _shown(name: str, rows: list[dict[str, Any]]) -> Table:
+    from rich.table import Table
+
+    table = Table(
+        title=f"\n{name}", title_justify="left", title_style="bold cyan", box=None, header_style="bold", pad_edge=False
+    )
+    for heading in rows[0] if rows else ("nothing",):
+        numeric = bool(rows) and isinstance(rows[0][heading], (int, float))
+        table.add_column(printable(heading), justify="right" if numeric else "left")
+    for row in rows:
+        table.add_row(*[f"{value:,}" if isinstance(value, int) else printable(str(value)) for value in row.values()])
+    return table

@@ -1,0 +1,266 @@
+"""Running a pipeline: a module with a function that starts streaming queries, one after the other.
+
+    def pipeline(spark, store, folder, trigger) -> Iterator[StreamingQuery]: ...
+    def results(spark, folder) -> dict[str, DataFrame]: ...        # if there is something to show
+
+Everything in it is plain PySpark. Run once, a query has ended before the next is asked for, so
+that it finds what the one before it has written. Run for good, the next one is asked for when the
+one before it has caught up, and all of them go on until one fails or the user has had enough. What
+is told meanwhile is Spark's own progress.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ..errors import InvalidInput, StoreError
+from .options import absolute
+
+LOOK_EVERY_S: Final = 0.2
+PIPELINE: Final = "pipeline"
+RESULTS: Final = "results"
+
+Trigger = dict[str, Any]
+Watch = Callable[["Run"], None]
+
+
+@dataclass
+class Told:
+    """What a query has told of itself so far."""
+
+    name: str
+    batches: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+    lag: int | None = None  # events that are in the store and not in the query, if it reads a store
+    running: bool = True
+    error: str | None = None
+    _last: int = -1
+
+    @property
+    def rate(self) -> float:
+        """Rows a second, while it was at work."""
+        return self.rows / self.seconds if self.seconds else 0.0
+
+    def listen(self, query: StreamingQuery) -> None:
+        for progress in query.recentProgress:
+            batch, rows = _of(progress, "batchId"), _of(progress, "numInputRows")
+            if batch > self._last and rows:
+                self._last = batch
+                self.batches += 1
+                self.rows += rows
+                self.seconds += dict(_of(progress, "durationMs")).get("triggerExecution", 0) / 1_000
+            self.lag = _lag(progress)
+        self.running = query.isActive
+
+
+@dataclass
+class Run:
+    """A pipeline that is running: its queries, and how far the stage is that Spark is at."""
+
+    spark: SparkSession
+    queries: list[Told] = field(default_factory=list)
+    started: list[StreamingQuery] = field(default_factory=list)
+
+    def listen(self) -> None:
+        for told, query in zip(self.queries, self.started, strict=True):
+            told.listen(query)
+
+    def stages(self) -> tuple[int, int]:
+        """Tasks done, and all, of the stages that are running; Spark Connect does not tell."""
+        done = every = 0
+        try:
+            tracker = self.spark.sparkContext.statusTracker()
+        except PySparkException:
+            return 0, 0
+        for number in tracker.getActiveStageIds():
+            info = tracker.getStageInfo(number)
+            if info is not None:
+                done, every = done + info.numCompletedTasks, every + info.numTasks
+        return done, every
+
+
+def load(name: str) -> ModuleType:
+    """The pipeline's module, by its name or by the path of its file."""
+    place = str(Path.cwd())
+    if place not in sys.path:  # as `python -m` has it
+        sys.path.insert(0, place)
+    try:
+        if name.endswith(".py"):
+            module = _from_file(Path(name))
+        else:
+            module = import_module(name)
+    except InvalidInput:
+        raise
+    except ModuleNotFoundError as error:
+        raise InvalidInput("module", f"{name}: {error}; name a module as in `import`, or a file") from None
+    except Exception as error:
+        raise InvalidInput("module", f"{name} cannot be imported: {_told(error)}") from error
+    if not callable(getattr(module, PIPELINE, None)):
+        raise InvalidInput("module", f"{name} has no function {PIPELINE}(spark, store, folder, trigger)")
+    return module
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise InvalidInput("module", f"{path}: there is no such file")
+    sys.path.insert(0, str(path.parent.absolute()))
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(
+    module: ModuleType,
+    spark: SparkSession,
+    store: str,
+    folder: str,
+    *,
+    every: str | None = None,
+    watch: Watch | None = None,
+) -> Run:
+    """Run the pipeline: once, up to what is in the store now; or with a batch `every` so often, until it is stopped.
+
+    Results and checkpoints are in the folder; the same folder goes on where it was. Ctrl-C stops what runs for good.
+    """
+    trigger: Trigger = {"availableNow": True} if every is None else {"processingTime": every}
+    running = Run(spark)
+    place = str(Path(folder).absolute())
+    Path(place).mkdir(parents=True, exist_ok=True)
+    try:
+        for query in _started(module, spark, absolute(store), place, trigger):
+            running.started.append(query)
+            running.queries.append(Told(query.name or f"query {len(running.started)}"))
+            _follow(running, query, watch, once=every is None)
+        while every is not None and all(query.isActive for query in running.started):
+            _look(running, watch)
+    except KeyboardInterrupt:
+        if every is None:
+            raise
+    finally:
+        for query in running.started:
+            if query.isActive:
+                query.stop()
+        running.listen()
+    for told, query in zip(running.queries, running.started, strict=True):
+        _raise_failure(told, query)
+    return running
+
+
+def results(module: ModuleType, spark: SparkSession, folder: str) -> Mapping[str, DataFrame]:
+    """What the module shows of its results."""
+    if not hasattr(module, RESULTS):
+        return {}
+    with _naming(module):
+        found: Mapping[str, DataFrame] = getattr(module, RESULTS)(spark, str(Path(folder).absolute()))
+    return found
+
+
+def _started(
+    module: ModuleType, spark: SparkSession, store: str, folder: str, trigger: Trigger
+) -> Iterator[StreamingQuery]:
+    with _naming(module):
+        queries = iter(getattr(module, PIPELINE)(spark, store, folder, trigger))
+    while True:
+        with _naming(module):
+            query = next(queries, None)
+        if query is None:
+            return
+        yield query
+
+
+def _follow(running: Run, query: StreamingQuery, watch: Watch | None, *, once: bool) -> None:
+    """Until the query has ended, or has caught up for the first time."""
+    while query.isActive:
+        _look(running, watch)
+        status = query.status
+        waits = not status["isTriggerActive"] and not status["isDataAvailable"]
+        if not once and waits and status["message"].startswith("Waiting"):
+            break
+    _raise_failure(running.queries[-1], query)
+
+
+def _look(running: Run, watch: Watch | None) -> None:
+    running.listen()
+    if watch is not None:
+        watch(running)
+    time.sleep(LOOK_EVERY_S)
+
+
+def _raise_failure(told: Told, query: StreamingQuery) -> None:
+    error = None if query.isActive else query.exception()
+    if error is not None:
+        told.error = first_lines(str(error))
+        raise StoreError(f"query {told.name!r} failed: {told.error}")
+
+
+class _naming:
+    """What goes wrong in the pipeline's own code is told with the place where it did."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (PySparkException, Exception)) and not isinstance(error, (InvalidInput, StoreError)):
+            raise InvalidInput("module", f"{self._module.__name__} failed: {_told(error)}") from error
+
+
+def _told(error: BaseException) -> str:
+    """Its kind, its first lines, and the line of code that it came from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]
+    place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}: {first_lines(str(error))}{place}"
+
+
+def first_lines(text: str) -> str:
+    """What of Spark's message was written for people."""
+    lines = []
+    for line in text.split("=== Streaming Query ===")[0].split("JVM stacktrace:")[0].splitlines():
+        if line.strip().startswith(("at ", "Traceback")):
+            break
+        if line.strip():
+            lines.append(line.strip())
+    return " ".join(lines[:6])
+
+
+def _of(progress: Any, name: str) -> Any:
+    """Spark's own API gives a mapping as well as attributes, Spark Connect only those."""
+    return getattr(progress, name)
+
+
+def _lag(progress: Any) -> int | None:
+    lags = []
+    for source in _of(progress, "sources"):
+        end, latest = (_position(_of(source, name)) for name in ("endOffset", "latestOffset"))
+        if end is not None and latest is not None:
+            lags.append(max(latest - end, 0))
+    return max(lags) if lags else None
+
+
+def _position(offset: Any) -> int | None:
+    try:
+        found = json.loads(offset) if isinstance(offset, str) else offset
+        return int(found["position"])
+    except (TypeError, KeyError, ValueError):
+        return None  # the offset of another kind of source
