@@ -18,8 +18,9 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequen
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-from .commit import Append, GroupCommit, Pending, Verdict
+from .commit import Append, GroupCommit, Verdict
 from .errors import ReadingNotFinished, StoreClosed
+from .gathering import Pending
 from .model import AppendCondition, Event, Placed, Query, RecordedAppend, SequencedEvent
 from .opening import open_engine
 from .store import Engine, EventStore, Reading, checked_append, checked_range, checked_timeout
@@ -143,7 +144,7 @@ class AsyncEventStore:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
 
 
-class Awaited(Pending):
+class Awaited(Pending[Append, Verdict]):
     """An append whose caller is a task: woken through its loop, led by a thread of the store."""
 
     __slots__ = ("_future", "_group", "_loop", "_threads")

@@ -5,22 +5,17 @@ log and what this batch has staged so far, and stages what it accepts: so each a
 against the log *and* the earlier appends of its batch, exactly as if they had been committed
 one by one (theorem `group_commit_exact`). A refused append stages nothing and disturbs nobody.
 
-`GroupCommit` gathers the appends of concurrent callers into batches. There is no writer thread:
-the first caller becomes the leader and commits a batch of all that waits, its own append first;
-then it hands the lead to one of those who came meanwhile. A single caller commits directly.
+`GroupCommit` gathers the appends of concurrent callers into batches, as `gathering` explains.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
-from .errors import StoreError
+from .gathering import Gathering
 from .model import AppendCondition, Event, Placed, Query, RecordedAppend, SequencedEvent, encode_conditions
 
 # A batch takes what waits, up to so many events: enough to spread one sync over many callers, few
@@ -147,137 +142,12 @@ def recorded(append: Append, first: int, last: int) -> RecordedAppend:
     return RecordedAppend(first, last, encode_conditions(append.conditions), unless)
 
 
-class Pending:
-    """An append that waits for its verdict, or for its caller to be made the leader."""
-
-    __slots__ = ("_turn", "append", "appointed", "error", "verdict")
-
-    def __init__(self, append: Append) -> None:
-        self.append = append
-        self.verdict: Verdict | None = None
-        self.error: Exception | None = None
-        self.appointed = False
-        self._turn = threading.Lock()
-        self._turn.acquire()
-
-    @property
-    def decided(self) -> bool:
-        return self.verdict is not None or self.error is not None
-
-    def wait(self) -> None:
-        """Until the append is decided, or its caller is to lead."""
-        self._turn.acquire()
-
-    def wake(self) -> None:
-        self._turn.release()
-
-    def result(self) -> Verdict:
-        if self.error is not None:
-            # One error may reach many callers, and raising it adds to its traceback: each gets a copy,
-            # unless it is of a kind that cannot be made anew.
-            try:
-                error = copy(self.error)
-            except Exception:
-                raise self.error from None
-            raise error from self.error
-        assert self.verdict is not None
-        return self.verdict
-
-
-class GroupCommit:
+class GroupCommit(Gathering[Append, Verdict]):
     """Batches what concurrent callers append; `commit` stores one batch and gives its verdicts."""
 
     def __init__(self, commit: Callable[[Sequence[Append]], Sequence[Verdict]]) -> None:
-        self._commit = commit
-        self._lock = threading.Lock()
-        self._queue: deque[Pending] = deque()
-        self._led = False
+        super().__init__(commit, most=BATCH_EVENTS, size=lambda append: len(append.events))
 
     def append(self, append: Append) -> Verdict:
         """Have the append committed, by whoever leads, and return its verdict."""
-        pending = Pending(append)
-        leads = self.enqueue(pending)
-        if not leads:
-            try:
-                pending.wait()
-            except BaseException:
-                self._leave(pending)
-                raise
-        if leads or pending.appointed:
-            self.lead()
-        return pending.result()
-
-    def enqueue(self, pending: Pending) -> bool:
-        """Add to the queue. True: nobody leads, so the caller must now `lead`."""
-        with self._lock:
-            self._queue.append(pending)
-            leads = not self._led
-            self._led = True
-            return leads
-
-    def withdraw(self, pending: Pending) -> bool:
-        """Take back what no leader has taken yet. True: it is not stored and never will be."""
-        with self._lock:
-            if pending in self._queue:
-                self._queue.remove(pending)
-                return True
-            return False
-
-    def lead(self, *, keep: bool = False) -> bool:
-        """Commit what waits as one batch, then pass the lead on: a caller has its own work to do.
-
-        With `keep`, keep the lead while more is waiting, and return True for as long as it is.
-        """
-        batch = self._take()
-        more = interrupted = True
-        try:
-            if batch:
-                self._decide(batch)
-            interrupted = False
-        finally:
-            with self._lock:
-                more = keep and not interrupted and bool(self._queue)
-                if not more:
-                    # Before the others are woken, so that the next sync overlaps with their work.
-                    self._appoint()
-            for pending in batch:
-                if not pending.decided:
-                    # An interrupt is the leader's own affair, but nobody may wait for it for ever.
-                    pending.error = StoreError("the thread that committed for this one was interrupted")
-                pending.wake()
-        return more
-
-    def _take(self) -> list[Pending]:
-        with self._lock:
-            batch: list[Pending] = []
-            size = 0
-            while self._queue:
-                size += len(self._queue[0].append.events)
-                if batch and size > BATCH_EVENTS:
-                    break
-                batch.append(self._queue.popleft())
-            return batch
-
-    def _decide(self, batch: list[Pending]) -> None:
-        try:
-            verdicts = self._commit([pending.append for pending in batch])
-        except Exception as error:
-            for pending in batch:
-                pending.error = error
-            return
-        for pending, verdict in zip(batch, verdicts, strict=True):
-            pending.verdict = verdict
-
-    def _appoint(self) -> None:
-        """Make the first of those who wait the leader. Called under the lock."""
-        self._led = bool(self._queue)
-        if self._queue:
-            self._queue[0].appointed = True
-            self._queue[0].wake()
-
-    def _leave(self, pending: Pending) -> None:
-        """A caller was interrupted while it waited: nobody may rely on it any more."""
-        withdrawn = self.withdraw(pending)
-        with self._lock:
-            if withdrawn and pending.appointed:
-                self._appoint()
+        return self.ask(append)

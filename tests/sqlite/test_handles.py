@@ -20,6 +20,8 @@ from fencepost import (
     EventStore,
     Placed,
     Query,
+    SequencedEvent,
+    StoreCorrupt,
     StoreError,
 )
 from fencepost.commit import Append, Ledger, Verdict, judge
@@ -153,6 +155,51 @@ def test_a_checkpoint_that_is_moved_between_judging_and_storing_is_not_moved_bac
     one.append([], checkpoint=("consumer", 6))
     rivals[0].join()
     assert one.checkpoint("consumer") == 7
+
+
+@pytest.mark.usefixtures("small")
+def test_a_condition_on_what_was_the_tail_a_moment_ago_is_judged_in_memory(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store()
+    while sqlite_of(store)._older is None:
+        store.append(tagged("b"))
+    before = sqlite_of(store)._view[0].floor - 1
+    assert sqlite_of(store)._older.floor <= before, "the condition begins in the tail before"  # type: ignore[union-attr]
+
+    def on_disk(*given: object) -> None:
+        raise AssertionError("the disk was asked")
+
+    monkeypatch.setattr(engine, "shortlist", on_disk)
+    monkeypatch.setattr(engine, "ready_parts", on_disk)
+    assert store.append(tagged("x"), AppendCondition(A, after=before)).first > before
+    with pytest.raises(ConditionFailed) as refusal:
+        store.append(tagged("x"), AppendCondition(B, after=before))
+    assert refusal.value.conflict.position == before + 1
+
+
+def test_a_short_reading_that_fails_fails_for_the_one_who_asked_alone(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store()
+    store.append(tagged("a"))
+    store.append(tagged("b"))
+    read_events = engine._events_at
+
+    def broken_for_b(connection: apsw.Connection, keys: list[int]) -> list[SequencedEvent]:
+        if keys == [2]:
+            raise apsw.CorruptError("planted")
+        return read_events(connection, keys)
+
+    monkeypatch.setattr(engine, "_events_at", broken_for_b)
+    reads = [engine.Read(query, 0, None, None, False) for query in (A, B)]
+    (_, of_a), (reach, of_b) = sqlite_of(store)._begin_all(reads)
+    assert of_a is not None
+    assert [event.position for event in of_a] == [1]
+    assert (reach, of_b) == (2, None), "it is left to the one who asked"
+    with pytest.raises(StoreCorrupt, match="planted"):
+        list(store.read(B))
+    assert [event.position for event in store.read(A)] == [1]
 
 
 @pytest.mark.usefixtures("small")

@@ -17,7 +17,7 @@ from fencepost.buckets import matches
 from fencepost.engines import sqlite
 from fencepost.engines.sqlite import generations, search
 from fencepost.engines.sqlite.files import run, transaction
-from fencepost.engines.sqlite.generations import Types, ready_parts, write_tail
+from fencepost.engines.sqlite.generations import Types, ready_parts, shortlist, write_tail
 from fencepost.engines.sqlite.tail import Tail, TailPart
 
 TYPES = ["Opened", "Closed"]
@@ -116,3 +116,25 @@ def test_generations_are_searched_as_if_every_event_were_looked_at(
         parts = ready_parts(connection, types, after, upto, backwards=backwards)
         found = list(chain.from_iterable(search.search(part, query, backwards=backwards) for part in parts))
     assert found == expected(log, query, after, upto, backwards=backwards)
+
+
+@some
+@given(st.data(), events, queries, st.lists(st.integers(1, 20), max_size=6))
+def test_a_shortlist_has_all_that_match_and_for_single_tags_nothing_else(
+    data: st.DataObject, log: list[Event], query: Query, pieces: list[int]
+) -> None:
+    after = data.draw(st.integers(0, len(log)))
+    upto = data.draw(st.integers(after, len(log)))
+    with index_of(log, pieces) as (connection, types):
+        short = shortlist(connection, types, query, after, upto)
+    matching = expected(log, query, after, upto, backwards=False)
+    if short is None:
+        longest = generations.RARE
+        having = [sum(tag in event.tags for event in log) for item in query.items for tag in item.tags]
+        assert not all(item.tags for item in query.items) or max(having) > longest, "it would have been short"
+    elif all(len(item.tags) == 1 for item in query.items):
+        assert short == matching
+    else:
+        assert set(matching) <= set(short)
+        assert short == sorted(set(short))
+        assert all(after < position <= upto for position in short)

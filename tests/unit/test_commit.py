@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost import AppendCondition, Event, Placed, StoreError, StoreUnavailable
-from fencepost import commit as module
-from fencepost.commit import BATCH_EVENTS, Append, GroupCommit, Pending, Verdict, judge
+from fencepost.commit import BATCH_EVENTS, Append, GroupCommit, Verdict, judge
 from fencepost.engines.memory import MemoryEngine
+from fencepost.gathering import Pending
 from fencepost.testing import strategies
 from fencepost.testing.contract.base import Running
 from fencepost.testing.faults import Gate
@@ -197,7 +197,7 @@ def test_a_leader_that_meant_to_go_on_and_is_interrupted_passes_the_lead_on_all_
         raise KeyboardInterrupt
 
     script.acts.append(interrupt)
-    taken = Pending(named("taken"))
+    taken = Pending[Append, Verdict](named("taken"))
     assert script.group.enqueue(taken)
     leading = Running(lambda: script.group.lead(keep=True))
     gate.wait_until_reached()
@@ -217,8 +217,8 @@ def test_an_interrupted_follower_leaves_nobody_waiting(
     wait = Pending.wait
     interrupts = Gate()
 
-    def interrupted(pending: Pending) -> None:
-        if pending.append.events[0].type != "interrupted":
+    def interrupted(pending: Pending[Append, Verdict]) -> None:
+        if pending.request.events[0].type != "interrupted":
             return wait(pending)
         if appointed:
             wait(pending)
@@ -226,7 +226,7 @@ def test_an_interrupted_follower_leaves_nobody_waiting(
             interrupts()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module.Pending, "wait", interrupted)
+    monkeypatch.setattr(Pending, "wait", interrupted)
     gate, first = hold(script)
     follower = script.start("interrupted")
     others = [script.start(name) for name in "ab"]
@@ -245,7 +245,7 @@ def test_an_interrupted_follower_leaves_nobody_waiting(
 
 def test_what_is_withdrawn_before_a_leader_took_it_is_never_stored(script: Script) -> None:
     gate, first = hold(script)
-    pending = Pending(named("withdrawn"))
+    pending = Pending[Append, Verdict](named("withdrawn"))
     assert not script.group.enqueue(pending)
     other = script.start("other")
     assert script.group.withdraw(pending)
@@ -258,7 +258,7 @@ def test_what_is_withdrawn_before_a_leader_took_it_is_never_stored(script: Scrip
 
 def test_what_a_leader_has_taken_cannot_be_withdrawn(script: Script) -> None:
     gate, first = hold(script)
-    pending = Pending(named("taken"))
+    pending = Pending[Append, Verdict](named("taken"))
     script.group.enqueue(pending)
     second = Gate()
     script.acts.append(second)

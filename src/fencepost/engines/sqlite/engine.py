@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count, islice, starmap
 from math import inf
 from time import monotonic, time_ns
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 from zlib import crc32
 
@@ -27,15 +27,18 @@ import apsw
 from ...buckets import matches
 from ...commit import Append, Verdict, judge, records_of
 from ...errors import StoreClosed
+from ...gathering import Gathering
 from ...model import Query, RecordedAppend, SequencedEvent, decode_tags, encode_metadata, encode_tags
 from .files import Readers, connect, prepare_file, run, snapshot, storage_errors, transaction, value
 from .generations import (
+    RARE,
     ROWS,
     Types,
     indexed_upto,
     insert_many,
     position_of,
     ready_parts,
+    shortlist,
     write_tail,
 )
 from .merging import merge_step
@@ -48,12 +51,28 @@ PAGE_EVENTS: Final = 1_024
 TAIL_EVENTS: Final = 8_192  # a longer tail is written to disk: it is read again whenever a process opens the file
 UNINDEXED_EVENTS: Final = 256  # so many events that the tail does not know yet are filtered rather than added to it
 OPTIMISTIC_TRIES: Final = 3  # then the write lock is taken first, so that busy writers cannot starve this one
-CHECKPOINT_PAGES: Final = 4_096  # 16 MiB of write-ahead log are copied into the file in one go
+# So much of the write-ahead log, 4 MiB, is copied into the file in one go. A log that is soon written
+# from its beginning again stays short, and to sync what is overwritten is cheaper than to sync what grows.
+CHECKPOINT_PAGES: Final = 1_000
+READS: Final = 16  # so many short reads are done in one go for those who wait
 MERGE_REST: Final = 3  # after a step of merging, so many times its duration belong to the callers
 POLL_S: Final = 0.01  # how often a waiting reader looks for other processes' commits
 
 Row: TypeAlias = tuple[int, str, str, bytes, int, bytes | None, str | None, int]
 Page: TypeAlias = tuple[list[SequencedEvent], int]
+
+
+class Read(NamedTuple):
+    """What a reading asks for."""
+
+    query: Query
+    after: int
+    upto: int | None
+    limit: int | None
+    backwards: bool
+
+
+Begun: TypeAlias = tuple[int, list[SequencedEvent] | None]
 
 COLUMNS: Final = "position, type, tags, data, recorded_at, id, metadata"
 HEAD: Final = "SELECT max(position) FROM events"
@@ -85,9 +104,13 @@ class SqliteEngine:
             floor = indexed_upto(self._writer)
         self._readers = Readers(path, timeout_s=patience_s, vfs=vfs)
         self._types = Types()
+        self._reads = Gathering(self._begin_all, most=READS)
         self._writing = threading.Lock()  # whoever changes the tail, or uses the writing connection
         # The tail, and the position up to which it is committed: always replaced together.
         self._view: tuple[Tail, int] = Tail(floor), floor
+        # The tail before, which is on disk by now: what a decision has read a moment ago is not far above
+        # the floor of either. Its head is at or above the floor of the tail.
+        self._older: Tail | None = None
         self._wal_pages = 0
         self._keeps_log = False  # after a failed checkpoint
         self._merge_at = 0.0  # when the next step of merging is due
@@ -104,6 +127,15 @@ class SqliteEngine:
         with self._changed:
             self._changed.notify_all()
         return verdicts
+
+    def begin(
+        self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool
+    ) -> tuple[int, Iterator[Sequence[SequencedEvent]]]:
+        """As `Beginning.begin`. A short reading is done here and now, together with those of other threads."""
+        reach, page = self._reads.ask(Read(query, after, upto, limit, backwards))
+        if page is None:
+            return reach, self.scan(query, after=after, upto=reach, limit=limit, backwards=backwards)
+        return reach, iter([page] if page else ())
 
     def scan(
         self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
@@ -200,7 +232,7 @@ class SqliteEngine:
         raise AssertionError("unreachable")
 
     def _judge_and_store(self, appends: Sequence[Append], tail: Tail) -> list[Verdict]:
-        draft = Draft(tail, self._writer, self._types)
+        draft = Draft(tail, self._older, self._writer, self._types)
         verdicts = judge(appends, draft)
         if draft.rows:
             self._insert(draft.rows, records_of(appends, verdicts) if self._records_conditions else ())
@@ -251,6 +283,7 @@ class SqliteEngine:
         tail, committed = self._view
         indexed = indexed_upto(self._writer)
         if indexed > tail.floor:
+            self._older = tail if committed >= indexed else None
             tail, committed = Tail(indexed), indexed
         newer = "SELECT type, tags, id FROM events WHERE position > ? ORDER BY position"
         try:
@@ -299,6 +332,35 @@ class SqliteEngine:
         """SQLite calls this after each commit. Checkpointing here would let its failure look like the commit's."""
         self._wal_pages = pages
         return apsw.SQLITE_OK
+
+    # Beginning to read, by one thread for all who wait.
+
+    def _begin_all(self, reads: Sequence[Read]) -> list[Begun]:
+        with self._readers.lend() as connection:
+            head = value(connection, HEAD) or 0
+            return [self._begin(connection, read, head) for read in reads]
+
+    def _begin(self, connection: apsw.Connection, read: Read, head: int) -> Begun:
+        """Up to where it reaches; and everything that is to be read, if that is little, as one page."""
+        query, after, reach = read.query, read.after, head if read.upto is None else min(read.upto, head)
+        tail, committed = self._view
+        if reach > committed or not all(item.tags for item in query.items):
+            return reach, None
+        try:
+            keys: list[int] | None = []
+            if after < tail.floor:
+                keys = shortlist(connection, self._types, query, after, min(reach, tail.floor))
+            if keys is not None and reach > tail.floor:
+                recent = search(TailPart(tail, max(after, tail.floor), reach), query)
+                keys.extend(islice(recent, RARE + 1))
+            if keys is None or len(keys) > RARE:
+                return reach, None
+            page = _events_at(connection, keys[::-1] if read.backwards else keys)
+        except apsw.Error:
+            return reach, None  # who asked for it will meet the error again, and nobody else
+        if any(len(item.tags) > 1 for item in query.items):
+            page = [event for event in page if matches(event, query)]
+        return reach, page[: read.limit]
 
     # Reading, by any number of threads. A page is some events and the position up to which (going
     # backwards: down to which) everything has been seen.
@@ -358,10 +420,11 @@ class Overtaken(Exception):
 class Draft:
     """The ledger of one batch: the tail and the generations, and what the batch adds to the tail."""
 
-    def __init__(self, tail: Tail, connection: apsw.Connection, types: Types) -> None:
+    def __init__(self, tail: Tail, older: Tail | None, connection: apsw.Connection, types: Types) -> None:
         self.rows: list[Row] = []
         self.checkpoints: dict[str, int] = {}
         self._tail = tail
+        self._older = older
         self._connection = connection
         self._types = types
         self._now = time_ns() // 1000
@@ -371,11 +434,23 @@ class Draft:
 
     def first_match(self, query: Query, after: int) -> int | None:
         if after < self._tail.floor:
-            with snapshot(self._connection):
-                for part in ready_parts(self._connection, self._types, after, self._tail.floor):
-                    for position in search(part, query):
-                        return position
+            position = self._first_indexed(query, after)
+            if position is not None:
+                return position
         return self._tail.first_match(query, after)
+
+    def _first_indexed(self, query: Query, after: int) -> int | None:
+        older = self._older
+        if older is not None and older.floor <= after:
+            return older.first_match(query, after)
+        short = shortlist(self._connection, self._types, query, after, self._tail.floor)
+        if short is not None and (not short or all(len(item.tags) == 1 for item in query.items)):
+            return short[0] if short else None
+        with snapshot(self._connection):
+            for part in ready_parts(self._connection, self._types, after, self._tail.floor):
+                for position in search(part, query):
+                    return position
+        return None
 
     def position_of(self, id: UUID) -> int | None:
         position = self._tail.position_of(id.bytes)

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import apsw
 
+from ...model import Query
 from .files import run, value
 from .search import EVERY, Run, list_run
 from .tail import Tail
@@ -43,6 +44,10 @@ WHOLE: Final = "SELECT type, position FROM postings WHERE generation = ? AND ter
 FORWARDS: Final = """
 SELECT position FROM postings
 WHERE generation = ? AND term = ? AND type = ? AND position BETWEEN ? AND ? ORDER BY position LIMIT ?
+"""
+SHORT: Final = """
+SELECT postings.type, postings.position FROM generations CROSS JOIN postings USING (generation)
+WHERE generations.state = 'ready' AND generations.last > ? AND generations.first <= ? AND postings.term = ? LIMIT ?
 """
 BACKWARDS: Final = """
 SELECT -position FROM postings
@@ -118,6 +123,28 @@ class GenerationPart:
                     lists.setdefault(type, []).append(position)
             self._known[term] = lists
         return self._known[term]
+
+
+def shortlist(connection: apsw.Connection, types: Types, query: Query, after: int, upto: int) -> list[int] | None:
+    """Positions after < position <= upto among which are all that match the query, ascending; None if it is long.
+
+    A matching event has every tag of an item, so the list of one tag is enough, and most are
+    short: one statement instead of a search. The other tags of the item are not looked at, so
+    what matches is for the caller to find out, unless each item names just one.
+    """
+    found: set[int] = set()
+    for item in query.items:
+        for tag in item.tags:
+            rows = run(connection, SHORT, (after, upto, tag, RARE + 1))
+            if len(rows) <= RARE:
+                break
+        else:
+            return None
+        numbers = {types.number(connection, type) for type in item.types} if rows else ()
+        found.update(
+            position for type, position in rows if after < position <= upto and (not numbers or type in numbers)
+        )
+    return sorted(found)
 
 
 def ready_parts(
