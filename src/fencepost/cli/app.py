@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "backup": "upkeep",
     "postgres": "postgres",
     "pipeline": "pipeline",
+    "lake": "lake",
 }
 """Name of a command or group: the module that has it, under its name followed by `_command`."""
 

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
+from ..opening import open as open_address
+from ..store import EventStore
 from . import exits
-from .options import POSITION, extras, json_option, open_store, store_argument
+from .options import POSITION, extras, file_path, json_option, open_store, store_argument
 from .output import Output
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-master_option = click.option(
-    "--master",
-    default="local[*]",
-    show_default=True,
-    metavar="URL",
-    help="Where Spark runs: local[N], spark://, sc://.",
-)
+from .sessions import master_option as master_option
+from .sessions import spark_session
 
 
 @click.group("lake")
@@ -56,7 +49,7 @@ def export_command(
     output = Output(as_json)
     with extras():
         from ..spark import lake
-    with _spark(master) as spark, _progress(output, "exporting") as on_progress:
+    with spark_session(master, "lake export", output) as spark, _progress(output, "exporting") as on_progress:
         done = lake.export(
             spark, store, folder, upto=upto, chunk=chunk, delta=delta, iceberg=iceberg, on_progress=on_progress
         )
@@ -78,7 +71,7 @@ def verify_command(folder: str, master: str, as_json: bool | None) -> int:
     output = Output(as_json)
     with extras():
         from ..spark import lake
-    with _spark(master) as spark:
+    with spark_session(master, "lake verify", output) as spark:
         problems = lake.verify(spark, folder)
     if output.json:
         output.result({"problems": problems}, "")
@@ -97,26 +90,23 @@ def verify_command(folder: str, master: str, as_json: bool | None) -> int:
 def restore_command(folder: str, store: str, as_json: bool | None) -> None:
     """Put the events in FOLDER into STORE, with their positions, ids and times.
 
-    STORE is empty, or holds the beginning of the same log: then this goes on where it ends.
+    STORE is empty, or holds the beginning of the same log: then this goes on where it ends. An
+    SQLite file is made if need be.
     """
     output = Output(as_json)
     with extras():
         from ..spark import lake
-    with open_store(store) as opened, _progress(output, "restoring") as on_progress:
+        from ..spark.lake_files import read_manifest
+    read_manifest(Path(folder))  # before a file is made for nothing
+    with restorable(store) as opened, _progress(output, "restoring") as on_progress:
         head = lake.restore(folder, opened, on_progress=on_progress)
     # The address may hold a password, so it is not repeated.
     output.result({"head": head}, f"The store holds everything up to position {head}.")
 
 
-@contextmanager
-def _spark(master: str) -> Iterator[SparkSession]:
-    with extras():
-        from ..spark import session
-    spark = session(master, app="fencepost lake")
-    try:
-        yield spark
-    finally:
-        spark.stop()
+def restorable(address: str) -> EventStore:
+    """A restore has nothing to lose by a new file; other stores have to be there."""
+    return open_store(address) if file_path(address) is None else open_address(address)
 
 
 @contextmanager

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -22,30 +23,34 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from ..errors import InvalidInput, StoreCorrupt, StoreError
-from ..model import SequencedEvent, checked_position
+from ..errors import InvalidInput, StoreCorrupt
+from ..model import checked_position
 from ..store import EventStore
 from .arrow import to_spark
 from .lake_files import (
+    APPENDS,
     EVENTS,
     MANIFEST,
     SCHEMA,
+    AppendsFile,
     LakeFile,
     Manifest,
     file_name,
+    problem_of,
     read_manifest,
     sha256_of,
     write_manifest,
 )
+from .lake_restore import restore as restore
 from .lake_scan import COLUMNS, events_of, read_files
 from .options import absolute
+from .recorded import SCHEMA as RECORDED
 from .reporting import reporting
 from .scanning import Scan, scan_of
 from .selection import Selection
 
 CHUNK_EVENTS: Final = 250_000
 ROW_GROUP_EVENTS: Final = 50_000  # what a filter on positions or types can pass over
-RESTORE_EVENTS: Final = 20_000
 
 Progress = Callable[[int, int], None]
 
@@ -120,33 +125,6 @@ def verify(spark: SparkSession, folder: str) -> list[str]:
     return problems
 
 
-def restore(folder: str, store: EventStore, *, on_progress: Progress | None = None) -> int:
-    """Put the lake's events into the store, with their positions, ids and times; the store's head then.
-
-    The store is empty, or holds the beginning of the same log: then this goes on where it ended.
-    """
-    target = Path(folder).absolute()
-    manifest = read_manifest(target)
-    _check_same_log(store, target, manifest)
-    after = store.head()
-    events = (
-        event for batch in read_files(target, Selection(after, manifest.upto), COLUMNS) for event in events_of(batch)
-    )
-    while taken := list(islice(events, RESTORE_EVENTS)):
-        restore_events(store, taken)
-        if on_progress is not None:
-            on_progress(taken[-1].position, manifest.upto)
-    return store.head()
-
-
-def restore_events(store: EventStore, events: Sequence[SequencedEvent]) -> None:
-    """Store the events as they are, positions and times included, behind the store's head; all or none."""
-    as_they_are: Callable[[Sequence[SequencedEvent]], object] | None = getattr(store, "restore", None)
-    if as_they_are is None:
-        raise StoreError("this engine cannot store events with their positions and times")
-    as_they_are(events)
-
-
 def cut(store: EventStore, after: int, upto: int, chunk: int, *, gaps: bool) -> Iterator[tuple[int, int]]:
     """Ranges of about `chunk` events. Without gaps they end at multiples of it, wherever an export began."""
     while after < upto:
@@ -208,11 +186,9 @@ def _write_chunks(batches: Iterator[pa.RecordBatch], scan: Scan, folder: str) ->
 
 
 def write_chunk(scan: Scan, folder: Path, after: int, upto: int) -> LakeFile:
-    path = file_name(after, upto)
-    target = folder / path
-    draft = target.with_name(f".{uuid4().hex}")
+    path = file_name(EVENTS, after, upto)
     first = last = rows = 0
-    try:
+    with _drafted(folder / path) as draft:
         with pq.ParquetWriter(
             draft,
             SCHEMA,
@@ -226,13 +202,49 @@ def write_chunk(scan: Scan, folder: Path, after: int, upto: int) -> LakeFile:
                 first = first or table.column("position")[0].as_py()
                 last = table.column("position")[-1].as_py()
                 rows += table.num_rows
+        size, digest = draft.stat().st_size, sha256_of(draft)
+    appends = _write_appends(scan, folder, after, upto)
+    return LakeFile(
+        path=path,
+        after=after,
+        upto=upto,
+        first=first,
+        last=last,
+        rows=rows,
+        bytes=size,
+        sha256=digest,
+        appends=appends,
+    )
+
+
+def _write_appends(scan: Scan, folder: Path, after: int, upto: int) -> AppendsFile | None:
+    """The recorded appends that end in the range, in a file beside; None where nothing was recorded."""
+    batches = scan.recorded(after, upto)
+    begun = next(batches, None)
+    if begun is None:
+        return None
+    path = file_name(APPENDS, after, upto)
+    rows = 0
+    with _drafted(folder / path) as draft:
+        with pq.ParquetWriter(draft, RECORDED, compression="zstd") as writer:
+            for batch in chain([begun], batches):
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        return AppendsFile(path=path, rows=rows, bytes=draft.stat().st_size, sha256=sha256_of(draft))
+
+
+@contextmanager
+def _drafted(target: Path) -> Iterator[Path]:
+    """A file that gets its name when it is whole and on disk."""
+    target.parent.mkdir(exist_ok=True)
+    draft = target.with_name(f".{uuid4().hex}")
+    try:
+        yield draft
         with draft.open("rb") as file:
             os.fsync(file.fileno())
-        size, digest = draft.stat().st_size, sha256_of(draft)
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
-    return LakeFile(path=path, after=after, upto=upto, first=first, last=last, rows=rows, bytes=size, sha256=digest)
 
 
 def _row_groups(scan: Scan, after: int, upto: int) -> Iterator[pa.Table]:
@@ -254,26 +266,3 @@ def _verify_files(batches: Iterator[pa.RecordBatch], folder: str) -> Iterator[pa
             file = msgspec.json.decode(line, type=LakeFile)
             judged = msgspec.structs.replace(file, sha256=problem_of(Path(folder), file))
             yield pa.RecordBatch.from_pylist([{"line": msgspec.json.encode(judged).decode()}], schema=_WIRE_ARROW)
-
-
-def problem_of(folder: Path, file: LakeFile) -> str:
-    """What is wrong with the file, nothing if it is as the manifest says."""
-    path = folder / file.path
-    if not path.exists():
-        return "missing"
-    if path.stat().st_size != file.bytes:
-        return f"{path.stat().st_size} bytes, and the manifest says {file.bytes}"
-    digest = sha256_of(path)
-    if digest != file.sha256:
-        return f"its SHA-256 is {digest}, and the manifest says {file.sha256}"
-    rows, previous = 0, file.after
-    with pq.ParquetFile(path) as parquet:
-        for batch in parquet.iter_batches(columns=["position"]):
-            for position in batch.column("position").to_pylist():
-                if position <= previous:
-                    return f"position {position} follows on {previous}"
-                previous = position
-            rows += batch.num_rows
-    if rows != file.rows or previous != file.last:
-        return f"{rows} events up to {previous}, and the manifest says {file.rows} up to {file.last}"
-    return ""

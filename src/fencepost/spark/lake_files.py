@@ -2,6 +2,7 @@
 
     <folder>/manifest.json                       every file: positions, rows, size, SHA-256
     <folder>/events/<first>-<last>.parquet       zstd, sorted by position
+    <folder>/appends/<first>-<last>.parquet      what the appends that end there were conditional on, if it was recorded
 
 A file is there whole, under its final name, before the manifest names it, and the manifest is
 replaced in one step. So whoever reads the manifest sees a consistent prefix of the log, and an
@@ -16,13 +17,16 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ..errors import FormatUnsupported, StoreCorrupt, StoreUnavailable
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 EVENTS: Final = "events"
+APPENDS: Final = "appends"
 
 # What the source gives as well, so that the files can be read by any tool under the same names.
 SCHEMA: Final = pa.schema(
@@ -38,6 +42,15 @@ SCHEMA: Final = pa.schema(
 )
 
 
+class AppendsFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The recorded appends whose last event is in a file of events."""
+
+    path: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
 class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file: everything with after < position <= upto is in it and nothing else."""
 
@@ -49,6 +62,7 @@ class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     bytes: int
     sha256: str
+    appends: AppendsFile | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,11 +124,49 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def file_name(after: int, upto: int) -> str:
+def file_name(kind: str, after: int, upto: int) -> str:
     """Names sort as positions do."""
-    return f"{EVENTS}/{after + 1:020d}-{upto:020d}.parquet"
+    return f"{kind}/{after + 1:020d}-{upto:020d}.parquet"
 
 
 def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
+
+
+def problem_of(folder: Path, file: LakeFile) -> str:
+    """What is wrong with the file, or the one of its appends; nothing if both are as the manifest says."""
+    problem = _content_problem(folder, file) or _position_problem(folder / file.path, "position", file, file.rows)
+    if problem or file.appends is None:
+        return problem
+    appends = file.appends
+    problem = _content_problem(folder, appends) or _position_problem(folder / appends.path, "last", file, appends.rows)
+    return f"{appends.path}: {problem}" if problem else ""
+
+
+def _content_problem(folder: Path, file: LakeFile | AppendsFile) -> str:
+    path = folder / file.path
+    if not path.exists():
+        return "missing"
+    if path.stat().st_size != file.bytes:
+        return f"{path.stat().st_size} bytes, and the manifest says {file.bytes}"
+    digest = sha256_of(path)
+    return "" if digest == file.sha256 else f"its SHA-256 is {digest}, and the manifest says {file.sha256}"
+
+
+def _position_problem(path: Path, column: str, file: LakeFile, expected: int) -> str:
+    """Positions grow, lie in the range of the file of events, and are as many as they should be."""
+    rows, previous = 0, file.after
+    with pq.ParquetFile(path) as parquet:
+        for batch in parquet.iter_batches(columns=[column]):
+            positions = np.concatenate([[previous], batch.column(column).to_numpy()])
+            falls = np.flatnonzero(np.diff(positions) <= 0)
+            if len(falls):
+                return f"position {positions[falls[0] + 1]} follows on {positions[falls[0]]}"
+            previous = int(positions[-1])
+            rows += batch.num_rows
+    if rows != expected:
+        return f"{rows} events up to {previous}, and the manifest says {expected} up to {file.last}"
+    if previous > file.last or (column == "position" and previous != file.last):
+        return f"{rows} rows up to {previous}, and the manifest says up to {file.last}"
+    return ""

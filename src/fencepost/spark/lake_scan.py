@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from ..buckets import matches
 from ..commit import Append
 from ..errors import StoreCorrupt, StoreError
-from ..model import Query, SequencedEvent
+from ..model import Query, RecordedAppend, SequencedEvent
 from ..store import EventStore
 from .lake_files import LakeFile, read_manifest
 from .selection import Selection
@@ -52,6 +52,9 @@ class LakeScan:
             seen += file.rows
         return sorted(set(borders))
 
+    def recorded(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
+        return read_recorded(Path(self.folder), after, upto)
+
     def batches(self, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         query = selection.query
         wanted = list(dict.fromkeys([*columns, "position", "type", "tags"] if not query.matches_all else columns))
@@ -60,6 +63,22 @@ class LakeScan:
                 batch = _matching(batch, query)
             if batch.num_rows:
                 yield batch.select(list(columns))
+
+
+def read_recorded(folder: Path, after: int, upto: int) -> Iterator[pa.RecordBatch]:
+    """The recorded appends with after < last <= upto."""
+    for file in read_manifest(folder).files:
+        if file.appends is None or not _overlaps(file, Selection(after, upto)):
+            continue
+        try:
+            with pq.ParquetFile(folder / file.appends.path) as parquet:
+                for batch in parquet.iter_batches(BATCH_ROWS):
+                    last = batch.column("last")
+                    within = batch.filter(pc.and_(pc.greater(last, after), pc.less_equal(last, upto)))
+                    if within.num_rows:
+                        yield within
+        except (OSError, pa.ArrowException) as error:
+            raise StoreCorrupt(f"{folder / file.appends.path}: {error}; run `fencepost lake verify`") from None
 
 
 def read_files(folder: Path, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -175,6 +194,12 @@ class LakeEngine:
                 page = []
         if page:
             yield page
+
+    def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
+        from .recorded import appends_of
+
+        for batch in read_recorded(self._folder, after, upto):
+            yield list(appends_of(batch))
 
     def commit(self, appends: Sequence[Append]) -> NoReturn:
         raise StoreError(f"{self._folder}: a lake is read-only; append to the store that it came from")

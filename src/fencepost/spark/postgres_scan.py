@@ -7,7 +7,7 @@ whose functions know how to walk the postings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
@@ -17,6 +17,7 @@ import pyarrow as pa
 from ..errors import StoreUnavailable
 from ..opening import open as open_address
 from ..store import EventStore
+from .recorded import as_recorded
 from .scanning import even_borders
 from .selection import Selection
 from .sqlite_scan import literals
@@ -48,6 +49,17 @@ class PostgresScan:
             with self.open() as store:
                 yield from read_batches(store, selection, columns)
             return
+        yield from self._executed(lambda schema: statement(schema, selection, columns))
+
+    def recorded(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
+        wanted = f"last > {after} AND last <= {min(upto, 2**63 - 1)} ORDER BY last"
+        columns = "first, last, conditions::text AS conditions, coalesce(unless::text, '') AS unless"
+        for found in self._executed(lambda schema: f"SELECT {columns} FROM {schema}.append WHERE {wanted}"):
+            if found.num_rows:
+                yield as_recorded(found)
+
+    def _executed(self, sql: Callable[[str], str]) -> Iterator[pa.RecordBatch]:
+        """The rows of a statement, which is made for the name of the schema."""
         from adbc_driver_manager import Error
         from adbc_driver_postgresql import dbapi
 
@@ -55,7 +67,7 @@ class PostgresScan:
         try:
             with dbapi.connect(url) as connection, connection.cursor() as cursor:
                 cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
-                cursor.execute(statement(schema, selection, columns))
+                cursor.execute(sql(schema))
                 yield from cursor.fetch_record_batch()
         except Error as error:
             raise StoreUnavailable(

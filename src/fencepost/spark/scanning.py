@@ -31,6 +31,9 @@ class Scan(Protocol):
     def borders(self, store: EventStore, selection: Selection, parts: int) -> Sequence[int]:
         """Positions that cut the selection into about `parts` parts of about as many events; on the driver."""
 
+    def recorded(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
+        """The recorded appends with after < last <= upto, in order, as `recorded.SCHEMA` has them; in a worker."""
+
     def batches(self, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The selected events in the stored form, in order, with more events at worst; in a worker."""
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from ..errors import StoreUnavailable
 from ..opening import open as open_address
 from ..store import EventStore
+from .recorded import as_recorded
 from .scanning import even_borders
 from .selection import Selection
 from .store_scan import read_batches
@@ -49,14 +50,26 @@ class SqliteScan:
             with self.open() as store:
                 yield from read_batches(store, selection, columns)
             return
+        yield from self._executed(statement(selection, columns), self._rows_per_batch(selection))
+
+    def recorded(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
+        for batch in self._executed("SELECT count(*) AS found FROM sqlite_schema WHERE name = 'appends'", 1):
+            if batch.column("found")[0].as_py():
+                wanted = f"last > {after} AND last <= {min(upto, 2**63 - 1)} ORDER BY last"
+                columns = "first, last, conditions, coalesce(unless, '') AS unless"
+                for found in self._executed(f"SELECT {columns} FROM appends WHERE {wanted}", BATCH_ROWS):
+                    if found.num_rows:
+                        yield as_recorded(found)
+
+    def _executed(self, sql: str, rows: int) -> Iterator[pa.RecordBatch]:
+        """The statement's rows, so many in a batch."""
         from adbc_driver_manager import Error
         from adbc_driver_sqlite import dbapi
 
-        rows = self._rows_per_batch(selection)
         try:
             with dbapi.connect(f"file:{quote(self.path)}?mode=ro") as connection, connection.cursor() as cursor:
                 cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(rows)})
-                cursor.execute(statement(selection, columns))
+                cursor.execute(sql)
                 yield from cursor.fetch_record_batch()
         except Error as error:
             raise StoreUnavailable(

@@ -12,11 +12,13 @@ from typing import Final
 
 import pyarrow as pa
 
+from ..engine import Recording
 from ..errors import InvalidInput
 from ..model import Query, SequencedEvent
 from ..opening import open as open_address
 from ..store import EventStore
 from .arrow import from_events
+from .recorded import batch_of
 from .scanning import even_borders
 from .selection import Selection
 
@@ -35,6 +37,12 @@ class StoreScan:
 
     def borders(self, store: EventStore, selection: Selection, parts: int) -> Sequence[int]:
         return even_borders(selection, parts)
+
+    def recorded(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
+        with self.open() as store:
+            if isinstance(store._engine, Recording):
+                for page in store.recorded_pages(after, upto):
+                    yield batch_of(page)
 
     def batches(self, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with self.open() as store:

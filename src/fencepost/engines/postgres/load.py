@@ -8,7 +8,7 @@ may do either.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import psycopg
 from psycopg.types.json import Json
 
 from ...errors import InvalidInput
-from ...model import Event, Placed, SequencedEvent
+from ...model import Event, Placed, SequencedEvent, encode_metadata
 from .faults import translated
 from .install import DEFAULT_SCHEMA, check_version, quoted
 from .wire import TAGS_IN_ROW
@@ -93,8 +93,13 @@ def _rows(events: Iterable[Event | SequencedEvent]) -> Iterator[tuple[Any, ...]]
     now = datetime.now(timezone.utc)
     for event in events:
         recorded_at = event.recorded_at if isinstance(event, SequencedEvent) else now
-        metadata = Json(event.metadata) if event.metadata else None
+        metadata = Json(event.metadata, dumps=_encoded) if event.metadata else None
         yield recorded_at, event.id, event.type, sorted(event.tags), event.data, metadata
+
+
+def _encoded(metadata: Mapping[str, str]) -> str:
+    """As an append writes it."""
+    return encode_metadata(metadata) or ""
 
 
 def _drop_indexes(connection: psycopg.Connection[Any], schema: str) -> list[str]:

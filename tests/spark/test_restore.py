@@ -1,0 +1,194 @@
+"""From a lake back into a store: every column as it was, whatever happened on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.conftest import append_each, stored, wallet_events
+from tests.sqlite.outside import outside
+
+import fencepost
+from fencepost import AppendCondition, Event, EventStore, InvalidInput, Query, StoreCorrupt, StoreError
+from fencepost.engines.sqlite import verify
+from fencepost.spark import lake
+from fencepost.spark.lake_files import Manifest, read_manifest, write_manifest
+from fencepost.spark.lake_scan import LakeScan
+from fencepost.spark.store_scan import StoreScan
+from fencepost.testing.postgres import PostgresServer
+
+SOURCE = str(Path(fencepost.__file__).parents[1])
+
+
+KILLED = """
+import os, signal, sys
+import fencepost
+from fencepost.engines.sqlite import engine
+from fencepost.spark import lake, lake_restore
+
+def kill(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+at = int(sys.argv[3])
+lake_restore.PART_EVENTS = 100
+if at == 0:
+    engine.insert_records = kill
+lake.restore(sys.argv[1], fencepost.open(sys.argv[2]), on_progress=lambda done, _: kill() if done == at else None)
+"""
+
+
+@pytest.fixture(scope="module")
+def recorded_log(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store whose appends are recorded, some of them across the borders of chunks."""
+    path = str(tmp_path_factory.mktemp("recorded") / "log.db")
+    with fencepost.open(path, record_conditions=True) as store:
+        append_each(store, wallet_events(500))
+        for number in range(60):
+            tag = f"n:{number}"
+            condition = AppendCondition(Query.of(types={"A", 'qu"ote'}, tags={tag}), after=number)
+            unless = Query.of(tags={"once:ü"}) if number % 2 else None
+            store.append(
+                [Event("A", data=bytes([number]), tags={tag, "t\\"}) for _ in range(7)], condition, unless=unless
+            )
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(recorded_log: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lake") / "lake"
+    lake.export(spark, recorded_log, str(folder), chunk=200)
+    return folder
+
+
+def digest(store: EventStore) -> str:
+    """SHA-256 over all columns of all events, and all that was recorded about appends."""
+    sums = hashlib.sha256()
+    for event in store.read():
+        sums.update(repr(event.stored).encode())
+    for append in store.recorded():
+        sums.update(repr(append).encode())
+    return sums.hexdigest()
+
+
+@pytest.fixture(scope="module")
+def expected(recorded_log: str) -> str:
+    with fencepost.open(recorded_log) as store:
+        return digest(store)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.mark.parametrize("engine", ["memory", "sqlite", "postgres"])
+def test_a_lake_comes_back_with_every_column_as_it_was(
+    engine: str, folder: Path, expected: str, tmp_path: Path, server: PostgresServer
+) -> None:
+    addresses = {"memory": "memory:", "sqlite": str(tmp_path / "new.db"), "postgres": server.url()}
+    seen: list[tuple[int, int]] = []
+    with fencepost.open(addresses[engine], create=True) as store:
+        head = lake.restore(str(folder), store, on_progress=lambda done, all: seen.append((done, all)))
+        assert head == store.head() == 920
+        assert digest(store) == expected
+        assert seen[-1] == (920, 920)
+        assert lake.restore(str(folder), store) == 920  # and once more does nothing
+
+
+def test_what_is_in_the_lake_of_recorded_appends_is_what_the_store_says(recorded_log: str, folder: Path) -> None:
+    with fencepost.open(recorded_log) as store, LakeScan(str(folder)).open() as kept:
+        assert list(kept.recorded()) == list(store.recorded())
+        assert list(kept.recorded(after=505, upto=700)) == list(store.recorded(after=505, upto=700))
+
+
+def test_a_restored_file_is_sound_and_goes_on(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    with fencepost.open(path) as store:
+        lake.restore(str(folder), store)
+        retried = next(event for event in store.read() if event.id == UUID(int=1))
+        assert store.append([retried.event]).already
+        assert store.append([Event("Next")]).first == 921
+    report = verify(path)
+    assert report.problems == []
+    assert report.appends == 62
+
+
+def test_a_restore_that_was_killed_goes_on_where_it_was(folder: Path, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    for kill_at, head in ((300, 300), (400, 400), (0, 400)):  # at last between an insert and its commit
+        command = [sys.executable, "-c", KILLED, str(folder), str(path), str(kill_at)]
+        killed = subprocess.run(command, env={"PYTHONPATH": SOURCE}, check=False)
+        assert killed.returncode == -signal.SIGKILL
+        with fencepost.open(path) as store:
+            assert store.head() == head
+    with fencepost.open(path) as store:
+        lake.restore(str(folder), store)
+        assert digest(store) == expected
+
+
+def test_a_store_with_another_beginning_is_refused(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    with fencepost.open(path) as store:
+        store.restore(stored_events(folder, 300))
+    outside(path, "UPDATE events SET recorded_at = recorded_at + 1 WHERE position = 7")
+    with fencepost.open(path) as store:
+        with pytest.raises(InvalidInput, match="position 7 is not the lake's"):
+            lake.restore(str(folder), store)
+        assert store.head() == 300
+
+
+def stored_events(folder: Path, count: int) -> list[fencepost.SequencedEvent]:
+    with LakeScan(str(folder)).open() as kept:
+        return list(kept.read(upto=count))
+
+
+@pytest.mark.parametrize("kind", ["events", "appends"])
+def test_a_damaged_lake_restores_nothing(log: str, tmp_path: Path, kind: str) -> None:
+    source = tmp_path / "source.db"
+    with fencepost.open(source, record_conditions=True) as store:
+        for _ in range(30):
+            store.append([Event("A")])
+    (tmp_path / "lake").mkdir()
+    files = tuple(lake.write_chunk(StoreScan(str(source)), tmp_path / "lake", at, at + 10) for at in (0, 10, 20))
+    write_manifest(tmp_path / "lake", Manifest(files=files))
+    damaged = files[2].path if kind == "events" else files[2].appends.path  # type: ignore[union-attr]
+    content = bytearray((tmp_path / "lake" / damaged).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "lake" / damaged).write_bytes(content)
+    with fencepost.open("memory:") as store:
+        with pytest.raises(StoreCorrupt, match="SHA-256"):
+            lake.restore(str(tmp_path / "lake"), store)
+        assert store.head() == 0
+
+
+def test_verify_looks_at_the_recorded_appends_too(spark: SparkSession, recorded_log: str, tmp_path: Path) -> None:
+    folder = tmp_path / "lake"
+    lake.export(spark, recorded_log, str(folder))
+    assert lake.verify(spark, str(folder)) == []
+    (file,) = read_manifest(folder).files
+    assert file.appends is not None
+    assert file.appends.rows == 62
+    (folder / file.appends.path).unlink()
+    (problem,) = lake.verify(spark, str(folder))
+    assert problem.endswith(f"{file.appends.path}: missing")
+
+
+def test_a_log_that_was_not_recorded_has_no_files_of_appends(spark: SparkSession, log: str, tmp_path: Path) -> None:
+    lake.export(spark, log, str(tmp_path / "lake"))
+    assert not (tmp_path / "lake" / "appends").exists()
+    with fencepost.open("memory:") as store:
+        lake.restore(str(tmp_path / "lake"), store)
+        assert list(store.read()) == stored(log)
+
+
+def test_a_store_that_gives_positions_of_its_own_refuses(folder: Path) -> None:
+    with LakeScan(str(folder)).open() as store, pytest.raises(StoreError, match="positions of its own"):
+        store.restore([])
