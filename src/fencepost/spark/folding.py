@@ -208,7 +208,9 @@ def log_of(
     definition = plan.projection.load().definition
     if isinstance(store, DataFrame):
         frame, end = _of_frame(store, plan, after, upto)
+        wide = frame.schema[POSITION].dataType == WIDE
     else:
+        wide = store.startswith("fdb:")
         end = head_of(store) if upto is None else min(upto, head_of(store))
         # A frame that is used in one way alone, which is what taking Spark's filters asks for.
         frame = events_of_store(
@@ -222,7 +224,6 @@ def log_of(
         )
     if definition.every is None:
         frame = frame.where(F.col("type").isin(sorted(definition.types)))
-    wide = frame.schema[POSITION].dataType == WIDE
     return Log(_keyed(frame, plan, keys), end, wide)
 
 

@@ -6,7 +6,7 @@ import atexit
 import os
 import tempfile
 
-from .options import has_password
+from .options import absolute, has_password
 
 _kept: dict[str, str] = {}
 
@@ -25,7 +25,8 @@ def hidden(address: str) -> str:
 
 def place_of(store: str) -> dict[str, str]:
     """The options that name the store to a reader or a writer, whatever its address holds."""
-    return {"storeFrom": hidden(store)} if has_password(store) else {"store": store}
+    # A path means a file as seen from here, wherever Spark runs.
+    return {"storeFrom": hidden(store)} if has_password(store) else {"store": absolute(store)}
 
 
 def _forget(path: str, process: int) -> None:

@@ -88,7 +88,8 @@ def session(
 
 def register(spark: SparkSession) -> SparkSession:
     """Make the session know `format("fencepost")`; returns the session."""
-    spark.conf.set(PUSH_DOWN, "true")
+    if spark.conf.get(PUSH_DOWN, "false") != "true":  # declarative pipelines are configured, and let nobody set it
+        spark.conf.set(PUSH_DOWN, "true")
     # Spark looks for the name in the session that was last active, and would refuse it here because it is known
     # there. Making a frame makes this one active.
     spark.createDataFrame([], "nothing int")
