@@ -1,4 +1,4 @@
-"""`python -m benchmarks.spark [scan] [postgres] [match] [lake] [memory]`: measure, then write docs/benchmarks/spark.md.
+"""`python -m benchmarks.spark [PART ...]`: measure all parts or those named, then write docs/benchmarks/spark.md.
 
 Both sides of a ratio are measured in one session, one after the other, and the better of several
 rounds counts: the first one pays for starting workers. `FENCEPOST_BENCH_EVENTS` makes it smaller.
@@ -13,6 +13,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -24,7 +25,8 @@ from pyspark.sql import functions as F
 
 import fencepost
 from fencepost import Event, Query
-from fencepost.spark import events, lake, match, session
+from fencepost.decisions import Projection, Tag, event, on
+from fencepost.spark import View, events, fold, lake, match, session
 from fencepost.testing.postgres import PostgresServer
 
 from .machine import facts
@@ -35,10 +37,36 @@ QUERIES = 10_000
 ROUNDS = 3
 RESULTS = Path("benchmarks/results")
 FOLDER = Path(os.environ.get("FENCEPOST_BENCH_FOLDER", "/tmp/fencepost-bench-spark"))
+CONFIG = {"spark.driver.memory": "2g"}
 NARROW = "position long, type string"
 MATCHED = "position long, type string, tags array<string>"
 
 Rows = list[dict[str, Any]]
+
+
+@event
+class WalletOpened:
+    wallet: Tag
+    amount: int
+    note: str
+
+
+@event
+class MoneyAdded:
+    wallet: Tag
+    amount: int
+    note: str
+
+
+class Balance(Projection):
+    wallet: Tag
+    amount: int = 0
+    count: int = 0
+
+    @on
+    def _(self, event: WalletOpened | MoneyAdded) -> None:
+        self.amount += event.amount
+        self.count += 1
 
 
 def made_events(first: int, count: int) -> list[Event]:
@@ -131,6 +159,53 @@ def measure_postgres(spark: SparkSession) -> Rows:
     return [
         row("scan of PostgreSQL, all columns", "events/s", count / ours, count / theirs, 1.3, "Spark's JDBC source")
     ]
+
+
+def fold_in_process(path: str) -> dict[str, Balance]:
+    """What a program without Spark would do, in one thread."""
+    balances: dict[str, Balance] = {}
+    with fencepost.open(path) as store:
+        for stored in store.read():
+            for tag in stored.tags:
+                if tag.startswith("wallet:"):
+                    name = tag[7:]
+                    balance = balances.get(name)
+                    if balance is None:
+                        balance = balances[name] = Balance(name)
+                    balance.apply(stored)
+    return balances
+
+
+def measure_fold(spark: SparkSession) -> Rows:
+    path = sqlite_log(SMALL)
+
+    def folded(on: SparkSession) -> Callable[[], None]:
+        return scan(lambda: fold(on, path, Balance, by="wallet"))
+
+    here = best(lambda: fold_in_process(path), rounds=2)
+    both = best(folded(spark))
+    check_fold(spark, path)
+    kept = FOLDER / "view"
+    shutil.rmtree(kept, ignore_errors=True)
+    view = View(Balance, by="wallet", at=f"file:{kept}", store=path, spark=spark)
+    view.refresh(upto=SMALL * 97 // 100)
+    refreshed = [best(partial(view.refresh, upto=SMALL * percent // 100), rounds=1) for percent in (98, 99, 100)]
+    spark.stop()
+    single = best(folded(session("local[1]", config=CONFIG)))
+    name = f"fold of {SMALL:,} events into {SMALL // 10:,} wallets"
+    return [
+        row(name, "events/s", SMALL / both, SMALL / here, 0.8, "the same in the process, one thread"),
+        row(f"{name}, 2 cores", "events/s", SMALL / both, SMALL / single, 1.6, "on 1 core"),
+        row("refresh of a view after 1% new events", "s", min(refreshed) / both, None, -0.2, "the whole fold")
+        | {"ours": min(refreshed), "theirs": both},
+    ]
+
+
+def check_fold(spark: SparkSession, path: str) -> None:
+    """Nothing is measured that is not right."""
+    expected = fold_in_process(path)
+    rows = fold(spark, path, Balance, by="wallet").collect()
+    assert {row["wallet"]: row["amount"] for row in rows} == {name: each.amount for name, each in expected.items()}
 
 
 def measure_match(spark: SparkSession) -> Rows:
@@ -228,6 +303,7 @@ class Watched:
 PARTS: dict[str, Callable[[SparkSession], Rows]] = {
     "scan": measure_scan,
     "postgres": measure_postgres,
+    "fold": measure_fold,
     "match": measure_match,
     "lake": measure_lake,
     "memory": measure_memory,
@@ -243,9 +319,9 @@ def jdbc_driver() -> list[str]:
 def main() -> None:
     RESULTS.mkdir(exist_ok=True)
     chosen = sys.argv[1:] or list(PARTS)
-    config = {"spark.driver.memory": "2g", "spark.jars": ",".join(jdbc_driver())}
-    spark = session("local[2]", config=config)
+    config = CONFIG | ({"spark.jars": ",".join(jdbc_driver())} if jdbc_driver() else {})
     for name in chosen:
+        spark = session("local[2]", config=config)
         if name == "postgres" and not jdbc_driver():
             print("postgres: left out; Spark's JDBC source needs Debian's libpostgresql-jdbc-java", file=sys.stderr)
             continue
@@ -254,7 +330,7 @@ def main() -> None:
         result = {"machine": machine, "events": EVENTS, "figures": figures}
         (RESULTS / f"spark-{name}.json").write_text(json.dumps(result, indent=1))
         print(json.dumps(figures, indent=1))
-    spark.stop()
+        spark.stop()
     write(Path("docs/benchmarks/spark.md"))
 
 
@@ -273,7 +349,7 @@ def write(target: Path) -> None:
         "| work | unit | Fencepost | compared | ratio | aim | compared with |",
         "|---|---|---:|---:|---:|---:|---|",
     ]
-    for name in ("scan", "postgres", "match", "lake"):
+    for name in ("scan", "postgres", "fold", "match", "lake"):
         for figure in results.get(name, {}).get("figures", []):
             lines.append(_line(figure))
     if "memory" in results:
@@ -300,7 +376,7 @@ def _line(figure: dict[str, Any]) -> str:
 
 
 INTRODUCTION = """
-# Benchmarks of the Spark source, match and lake
+# Benchmarks of the data pipeline on Spark
 
 Both sides of a ratio were measured in one session (`local[2]`), the best of several rounds. Events have
 200 bytes of JSON and 3 tags, an id each, and metadata every tenth. `make bench-spark` measures it again.

@@ -16,7 +16,12 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 def test_the_guide_runs(tmp_path: Path) -> None:
     text = (DOCS / "how-to" / "spark.md").read_text()
-    program = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    # A block that begins with a file's name is that file; all others are one program.
+    files = {found[1]: block for block in blocks if (found := re.match(r"# (\w+\.py)\n", block))}
+    for name, block in files.items():
+        (tmp_path / name).write_text(block)
+    program = "\n".join(block for block in blocks if block not in files.values())
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path,
