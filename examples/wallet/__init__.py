@@ -3,6 +3,7 @@
     domain      what happens to wallets, and the rules: events, projections, decisions
     problems    what can go wrong, as problem+json
     requests    what clients send, and what it must look like
+    routing     how a request gets to the function that answers it
     app         the HTTP interface
     page.html   a page that shows wallets live
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 
-import uvicorn
-
-from .app import STORE_VARIABLE
+from .serving import serve
 
 
 def main() -> None:
@@ -20,19 +17,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.store == "memory:" and options.workers > 1:
         parser.error("--workers: each process would have a memory: store of its own; name a file or a database")
-    # Workers are new processes: they find the store where this one was told.
-    os.environ[STORE_VARIABLE] = options.store
-    uvicorn.run(
-        "examples.wallet.app:create",
-        factory=True,
-        host=options.host,
-        port=options.port,
-        workers=options.workers,
-        access_log=not options.quiet,
-        log_level="warning" if options.quiet else "info",
-        # A live page never ends its request, so it is not waited for.
-        timeout_graceful_shutdown=1,
-    )
+    serve(**vars(options))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ from fencepost.decisions import Cached, Decided, project
 from . import live, problems
 from .domain import Balance, CursorStale, Existence, WalletUnknown, deposit_at, events, open_wallet, transfer, withdraw
 from .domain import deposit as decide_deposit
-from .requests import Applied, Deposit, History, Opening, Problem, Transfer, Wallet, WalletId, Withdrawal
+from .requests import Applied, Deposit, Health, History, Opening, Problem, Transfer, Wallet, WalletId, Withdrawal
+from .routing import DirectRoute
 
 STORE_VARIABLE = "WALLET_STORE"
 MAX_LIMIT = 1_000
@@ -50,7 +51,7 @@ IF_MATCH: dict[str, Any] = {
     ]
 }
 
-router = APIRouter(prefix="/api")
+router = APIRouter(prefix="/api", route_class=DirectRoute)
 
 
 def create(address: str | None = None) -> FastAPI:
@@ -153,10 +154,10 @@ async def put_wallet(request: Request, wallet_id: WalletId, opening: Opening) ->
     return applied(decided)
 
 
-@router.get("/health")
-async def get_health(request: Request) -> dict[str, Any]:
+@router.get("/health", response_model=Health, responses={503: REFUSED[503]})
+async def get_health(request: Request) -> Response:
     """Whether the store can be read, and how far it reaches."""
-    return {"status": "ok", "head": await store_of(request).store.head()}
+    return answer(200, {"status": "ok", "head": await store_of(request).store.head()})
 
 
 def cursor_of(request: Request, cursor: int | None) -> int | None:

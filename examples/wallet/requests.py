@@ -78,6 +78,11 @@ class History(BaseModel):
     """Up to where this history is complete; `after` for the next request."""
 
 
+class Health(BaseModel):
+    status: str
+    head: int
+
+
 class Problem(BaseModel):
     model_config = ConfigDict(extra="allow")
 

@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "verify": "upkeep",
     "backup": "upkeep",
     "postgres": "postgres",
+    "demo": "demo",
     "pipeline": "pipeline",
     "lake": "lake",
 }

@@ -1,0 +1,86 @@
+"""Routes that FastAPI documents and that check what they are given as it would, in a fraction of the time.
+
+FastAPI makes ready for dependencies, forms and files with each request, which takes longer than to decide about
+a wallet. These routes have parameters of the path and the query and a JSON body, and nothing else: each is
+checked by pydantic directly, the body in one go from its bytes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, get_type_hints
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from starlette.routing import request_response
+
+from .problems import Invalid
+
+
+class DirectRoute(APIRoute):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.app = request_response(handler(self.endpoint, set(self.param_convertors)))
+
+
+def handler(
+    endpoint: Callable[..., Awaitable[Response]], in_path: set[str]
+) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint as a function of the request alone."""
+    hints = get_type_hints(endpoint, include_extras=True)
+    parameters = {name: each for name, each in inspect.signature(endpoint).parameters.items() if name != "request"}
+    bodies = {name: hints[name] for name in parameters if _is_model(hints[name])}
+    assert len(bodies) <= 1, f"{endpoint.__name__} has more than one body"
+    path = {name: TypeAdapter(hints[name]) for name in parameters if name in in_path}
+    query = {
+        name: (TypeAdapter(hints[name]), each.default)
+        for name, each in parameters.items()
+        if name not in path and name not in bodies
+    }
+
+    async def handle(request: Request) -> Response:
+        values: dict[str, Any] = {}
+        errors: list[Any] = []
+        for name, adapter in path.items():
+            _check(values, errors, "path", name, adapter.validate_python, request.path_params[name])
+        if query:
+            given = request.query_params if request.scope["query_string"] else {}
+            for name, (adapter, default) in query.items():
+                values[name] = default
+                if name in given:
+                    _check(values, errors, "query", name, adapter.validate_python, given[name])
+        for name, model in bodies.items():
+            _check_content_type(request)
+            _check(values, errors, "body", name, model.model_validate_json, await request.body())
+        if errors:
+            raise RequestValidationError(errors)
+        return await endpoint(request, **values)
+
+    return handle
+
+
+def _is_model(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, BaseModel)
+
+
+def _check(
+    values: dict[str, Any], errors: list[Any], place: str, name: str, validate: Callable[[Any], Any], given: Any
+) -> None:
+    try:
+        values[name] = validate(given)
+    except ValidationError as error:
+        # Where in the body it is, pydantic says; of other parameters, the name.
+        where = (place,) if place == "body" else (place, name)
+        errors.extend({**each, "loc": (*where, *each["loc"])} for each in error.errors(include_url=False))
+
+
+def _check_content_type(request: Request) -> None:
+    """A page of another site can make a browser send anything, but not JSON under its own name."""
+    given = request.headers.get("content-type", "")
+    if given != "application/json":
+        kind = given.partition(";")[0].strip().lower()
+        if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+            raise Invalid("Content-Type", f"application/json is needed, not {given!r:.80}")
