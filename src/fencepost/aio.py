@@ -14,16 +14,17 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from .commit import Append, GroupCommit, Verdict
+from .engine import BeginningAwaitably
 from .errors import ReadingNotFinished, StoreClosed
 from .gathering import Pending
 from .model import AppendCondition, Event, Placed, Query, RecordedAppend, SequencedEvent
 from .opening import open_engine
-from .store import Engine, EventStore, Reading, checked_append, checked_range, checked_timeout
+from .store import PAGE_EVENTS, Engine, EventStore, Reading, checked_append, checked_range, checked_timeout
 from .subscription import Feed
 
 __all__ = ["AsyncEventStore", "AsyncReading", "AsyncSubscription", "open"]
@@ -48,6 +49,7 @@ class AsyncEventStore:
     def __init__(self, engine: Engine) -> None:
         self._store = EventStore(engine)
         self._engine = engine
+        self._begin_awaiting = engine.begin_awaiting if isinstance(engine, BeginningAwaitably) else None
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="fencepost-aio")
         self._closed = False
 
@@ -90,13 +92,27 @@ class AsyncEventStore:
         The reading begins with its first event; `reading = await store.read(...)` begins it at
         once, so that `reading.head` is known before.
         """
-        checked_range(query, after, upto, limit)
+        query = checked_range(query, after, upto, limit)
         self._store.check_open()
 
-        def begin() -> Reading:
-            return self._store.read(query, after=after, upto=upto, limit=limit, backwards=backwards)
+        def begin() -> tuple[Reading, list[SequencedEvent]]:
+            reading = self._store.read(query, after=after, upto=upto, limit=limit, backwards=backwards)
+            return reading, reading.page()  # what costs is to get to the thread, so it does both
 
-        return AsyncReading(begin, self._run)
+        on_loop = self._begin_awaiting
+        if on_loop is None:
+            return AsyncReading(lambda: self._run(begin), self._run, limit is not None)
+
+        async def begin_on_loop() -> tuple[Reading, list[SequencedEvent]]:
+            self._store.check_open()
+            begun = await on_loop(query, after=after, upto=upto, limit=limit, backwards=backwards)
+            if begun is None:
+                return await self._run(begin)
+            reach, pages, at_hand = begun
+            reading = Reading(pages, reach, limit, backwards)
+            return reading, reading.page() if at_hand else await self._run(reading.page)
+
+        return AsyncReading(begin_on_loop, self._run, limit is not None)
 
     async def head(self) -> int:
         """As `EventStore.head`."""
@@ -181,17 +197,26 @@ class Awaited(Pending[Append, Verdict]):
 class AsyncReading:
     """As `Reading`. Awaiting it begins it; iterating over it begins it if need be."""
 
-    def __init__(self, begin: Callable[[], Reading], run: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        begin: Callable[[], Awaitable[tuple[Reading, list[SequencedEvent]]]],
+        run: Callable[..., Any],
+        limited: bool,
+    ) -> None:
         self._begin = begin
+        self._limited = limited
         self._run = run
         self._reading: Reading | None = None
         self._page: deque[SequencedEvent] = deque()
+        self._ended = False
 
     @property
     def head(self) -> int:
         """As `Reading.head`."""
         if self._reading is None:
             raise ReadingNotFinished("head: the reading has not begun; await it or iterate over it")
+        if self._page and self._limited:
+            raise ReadingNotFinished("head: with a limit it is known when the reading has been iterated to its end")
         return self._reading.head
 
     def __await__(self) -> Generator[Any, None, AsyncReading]:
@@ -203,14 +228,19 @@ class AsyncReading:
         while True:
             while self._page:  # kept here, so that who leaves in the middle can come back for the rest
                 yield self._page.popleft()
-            self._page.extend(await self._run(self._reading.page))
-            if not self._page:
+            if self._ended:
                 return
+            self._take(await self._run(self._reading.page))
 
     async def _begun(self) -> AsyncReading:
         if self._reading is None:
-            self._reading = await self._run(self._begin)
+            self._reading, page = await self._begin()
+            self._take(page)
         return self
+
+    def _take(self, page: list[SequencedEvent]) -> None:
+        self._page.extend(page)
+        self._ended = len(page) < PAGE_EVENTS
 
 
 class AsyncSubscription:

@@ -67,6 +67,16 @@ class Beginning(Protocol):
 
 
 @runtime_checkable
+class BeginningAwaitably(Protocol):
+    """An engine that can begin a reading on an event loop, without a thread."""
+
+    async def begin_awaiting(
+        self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool
+    ) -> tuple[int, Iterator[Sequence[SequencedEvent]], bool] | None:
+        """As `Beginning.begin`, and whether the pages are all at hand; None if it takes a thread after all."""
+
+
+@runtime_checkable
 class Recording(Protocol):
     """An engine that keeps the conditions of appends, when it is opened with `record_conditions=True`.
 

@@ -102,6 +102,8 @@ QUERIES = [
     Query.of(types={"Rare"}, tags={"hot"}),
     Query.of(types={"Type0", "Type2"}, tags={"warm:0"}),
     Query([QueryItem(tags={"warm:0"}), QueryItem(types={"Rare"}), QueryItem(types={"Type3"}, tags={"wallet:3"})]),
+    Query([QueryItem(tags={"warm:0"}), QueryItem(types={"Type3"}, tags={"wallet:3"})]),  # one has more than a page
+    Query([QueryItem(tags={"wallet:1"}), QueryItem(types={"Type2", "Type1"}, tags={"wallet:2", "hot"})]),
     Query.all(),
 ]
 

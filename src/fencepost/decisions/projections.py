@@ -114,9 +114,12 @@ class Projection(metaclass=ProjectionMeta):
         cls = type(self)
         definition = cls.definition
         self.position = 0
-        self.__dict__.update(zip(definition.scope, self._values, strict=True))
-        for name, make in definition.factories.items():
-            self.__dict__[name] = make()
+        state = self.__dict__
+        for name, value in zip(definition.scope, self._values):  # noqa: B905  as many as were counted when it was made
+            state[name] = value
+        if definition.factories:
+            for name, make in definition.factories.items():
+                state[name] = make()
         if cls.__init__ is not object.__init__:
             cls.__init__(self, *self._values)
 

@@ -36,7 +36,19 @@ class Call:
 
     def rows(self, session: Session, arguments: Arguments) -> list[tuple[Any, ...]]:
         """Call it on a connection that nobody else uses meanwhile."""
-        result = self._result(session, arguments)
+        return self.loaded(session, self._execute(session, arguments))
+
+    def send(self, session: Session, arguments: Arguments) -> bool:
+        """Only send it, if it is prepared on the connection. The answer is for `loaded`."""
+        if not self.prepares or self._name not in session.prepared:
+            return False
+        values: Any = arguments
+        session.pgconn.send_query_prepared(self._name, values, result_format=Format.BINARY)
+        return True
+
+    def loaded(self, session: Session, result: PGresult) -> list[tuple[Any, ...]]:
+        """The rows of an answer."""
+        self._check(session, result)
         transformer = session.transformer
         transformer.set_pgresult(result)
         try:
@@ -46,17 +58,17 @@ class Call:
 
     def value(self, session: Session, arguments: Arguments) -> bytes:
         """Call it likewise; what it returns is one value, and not NULL."""
-        value = self._result(session, arguments).get_value(0, 0)
+        result = self._execute(session, arguments)
+        self._check(session, result)
+        value = result.get_value(0, 0)
         assert value is not None
         return value
 
-    def _result(self, session: Session, arguments: Arguments) -> PGresult:
-        result = self._execute(session, arguments)
+    def _check(self, session: Session, result: PGresult) -> None:
         if result.status != ExecStatus.TUPLES_OK:
             if session.pgconn.status != ConnStatus.OK:  # libpq says so in a result of its own, without a SQLSTATE
                 raise psycopg.OperationalError(result.get_error_message())
             raise psycopg.errors.error_from_result(result)
-        return result
 
     def _execute(self, session: Session, arguments: Arguments) -> PGresult:
         if self.prepares:

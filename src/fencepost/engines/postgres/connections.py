@@ -125,6 +125,17 @@ class Connections:
             self._release(None)
             raise
 
+    def take_idle(self) -> Session | None:
+        """Likewise, but only one that is there already."""
+        with self._lock:
+            if self._closed or self._lent >= self._most or not self._idle:
+                return None
+            self._lent += 1
+        session = self._idle_one()
+        if session is None:
+            self._release(None)
+        return session
+
     def give_back(self, session: Session) -> None:
         if session.is_sound() and not self._closed:
             self._release(session)

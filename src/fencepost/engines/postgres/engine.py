@@ -23,25 +23,23 @@ from urllib.parse import parse_qsl, quote, urlencode
 from ...commit import Append, Verdict, recorded, records_of
 from ...errors import InvalidInput, StoreUnavailable
 from ...model import Placed, Query, RecordedAppend, SequencedEvent
+from .awaiting import awaited_rows
 from .calls import Call
 from .connections import Connections
 from .faults import Lost, Unreachable
 from .install import DEFAULT_SCHEMA, check_version, install, quoted
 from .listening import Listener
 from .load import restore
+from .paging import Calls, Paging
 from .recording import PAGE_APPENDS, Records
-from .wire import LAST_POSITION, as_event, decode_verdicts, encode_batch, encode_items, encode_part, sole_tag
+from .wire import LAST_POSITION, decode_verdicts, encode_batch, encode_part
 
 Result = TypeVar("Result")
 
 PART_EVENTS: Final = 4_096  # sent in one call
 PART_BYTES: Final = 8 * 2**20  # likewise, unless one event alone is larger
-FIRST_PAGE_EVENTS: Final = 256
-PAGE_EVENTS: Final = 4_096
-PAGE_BYTES: Final = 4 * 2**20  # what a page is meant to hold; its events are counted by the sizes of the last page's
 RETRY_S: Final = 0.1
 
-EVENT_COLUMNS: Final = "position, type, tags, data, recorded_at, id, metadata::text"
 OPTIONS: Final[dict[str, Callable[[str], object]]] = {
     "schema": str,
     "create": lambda text: text == "true",
@@ -81,8 +79,7 @@ class PostgresEngine:
         self._records_conditions = record_conditions
         # Recording makes a transaction of several calls, in which none may fail because it is not prepared any more.
         self._append_batch.prepares = not record_conditions
-        self._page = Call(f"SELECT {EVENT_COLUMNS} FROM {name}.page($1, $2, $3, $4, $5, $6, $7)")
-        self._page_of_tag = Call(f"SELECT {EVENT_COLUMNS} FROM {name}.page_of_tag($1, $2, $3, $4, $5, $6)")
+        self._calls = Calls(name)
         self._head = f"SELECT coalesce(max(position), 0) FROM {name}.event".encode()
         self._checkpoint = f"SELECT position FROM {name}.checkpoint WHERE name = %s".encode()
         self._connections = Connections(url, most=connections, patience_s=patience_s)
@@ -114,48 +111,26 @@ class PostgresEngine:
     def scan(
         self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
     ) -> Iterator[Sequence[SequencedEvent]]:
-        most = _fewest(FIRST_PAGE_EVENTS, limit)
-        if after < upto and most:
-            call, what = self._asking_for(query)
-            _, page = self._read_page(call, what, after, upto, upto, most, backwards)
-            yield from self._pages(call, what, page, after, upto, most, limit, backwards)
+        if after < upto and limit != 0:
+            paging = Paging(self._calls, query, after=after, upto=upto, limit=limit, backwards=backwards, reached=upto)
+            yield from self._pages(paging)
 
     def begin(
         self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool
     ) -> tuple[int, Iterator[Sequence[SequencedEvent]]]:
-        call, what = self._asking_for(query)
-        most = _fewest(FIRST_PAGE_EVENTS, limit)
-        asked = LAST_POSITION if upto is None else upto
-        reach, page = self._read_page(call, what, after, asked, 0, most, backwards)
-        return reach, self._pages(call, what, page, after, reach, most, limit, backwards)
+        paging = self._paging(query, after=after, upto=upto, limit=limit, backwards=backwards)
+        page = self._read_page(paging)
+        return paging.reach, self._pages(paging, page)
 
-    def _pages(
-        self,
-        call: Call,
-        what: Sequence[bytes | None],
-        page: list[SequencedEvent],
-        after: int,
-        upto: int,
-        most: int,
-        limit: int | None,
-        backwards: bool,
-    ) -> Iterator[Sequence[SequencedEvent]]:
-        """The page, for which `most` events were asked, and those that follow on it."""
-        reached = upto
-        rest = limit
-        while page:
-            yield page
-            rest = None if rest is None else rest - len(page)
-            if len(page) < most or rest == 0:
-                return
-            if backwards:
-                upto = page[-1].position - 1
-            else:
-                after = page[-1].position
-            if after >= upto:
-                return
-            most = _fewest(_next_page_events(page), rest)
-            _, page = self._read_page(call, what, after, upto, reached, most, backwards)
+    async def begin_awaiting(
+        self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool
+    ) -> tuple[int, Iterator[Sequence[SequencedEvent]], bool] | None:
+        paging = self._paging(query, after=after, upto=upto, limit=limit, backwards=backwards)
+        rows = await awaited_rows(self._connections, *paging.request())
+        if rows is None:
+            return None
+        page = paging.receive(rows)
+        return paging.reach, self._pages(paging, page), paging.ended
 
     def head(self) -> int:
         return self._patiently(self._read_head)
@@ -236,27 +211,28 @@ class PostgresEngine:
         self._listener.saw(last)
         return Placed(first.first, last)
 
-    def _asking_for(self, query: Query) -> tuple[Call, Sequence[bytes | None]]:
-        """The call that answers the query, and its first arguments."""
-        tag = sole_tag(query)
-        if tag is not None:
-            return self._page_of_tag, [tag.encode()]
-        return self._page, [encode_items(query), b"true" if all(item.tags for item in query.items) else b"false"]
+    def _paging(self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool) -> Paging:
+        """A reading up to the head, or to `upto` if that is lower, before its first page."""
+        asked = LAST_POSITION if upto is None else upto
+        return Paging(self._calls, query, after=after, upto=asked, limit=limit, backwards=backwards)
 
-    def _read_page(
-        self, call: Call, what: Sequence[bytes | None], after: int, upto: int, reached: int, most: int, backwards: bool
-    ) -> tuple[int, list[SequencedEvent]]:
-        """Up to where, and the events. The server must have come to the position `reached`."""
-        # Positions above the widest that PostgreSQL has may be asked for; there are none.
-        bounds = [b"%d" % min(position, LAST_POSITION) for position in (after, upto, reached)]
-        arguments = [*what, *bounds, b"%d" % most, b"true" if backwards else b"false"]
+    def _pages(self, paging: Paging, page: Sequence[SequencedEvent] = ()) -> Iterator[Sequence[SequencedEvent]]:
+        """The page, if it was read already, and those that follow on it."""
+        if page:
+            yield page
+        while not paging.ended:
+            page = self._read_page(paging)
+            if page:
+                yield page
+
+    def _read_page(self, paging: Paging) -> list[SequencedEvent]:
+        call, arguments = paging.request()
 
         def read() -> list[tuple[Any, ...]]:
             with self._connections.session() as session:
                 return call.rows(session, arguments)
 
-        (reach, *_), *rows = self._patiently(read)
-        return reach, [as_event(row) for row in rows]
+        return paging.receive(self._patiently(read))
 
     def _read_head(self) -> int:
         with self._connections.lend() as connection:
@@ -346,13 +322,3 @@ def _parts(append: Append) -> Iterator[tuple[int, int]]:
             yield begin, index
             begin, size = index, len(event.data)
     yield begin, len(append.events)
-
-
-def _fewest(most: int, limit: int | None) -> int:
-    return most if limit is None else min(most, limit)
-
-
-def _next_page_events(page: Sequence[SequencedEvent]) -> int:
-    """As many as are likely to fill a page, and no more than four times as many as before."""
-    size = sum(len(event.data) for event in page) // len(page) + 100  # what the rest of an event takes, roughly
-    return max(1, min(PAGE_EVENTS, 4 * len(page), PAGE_BYTES // size))

@@ -30,7 +30,6 @@ UNAVAILABLE = {
     "55P03": "a lock was not granted in time",
     "57014": "the statement took longer than statement_timeout, or was cancelled",
     "25006": "the server is a read-only standby: connect to the primary (target_session_attrs=read-write)",
-    "FP001": "this server lags behind the one that was read before: let all connections lead to the same one",
     "58": "the server's storage failed",
 }
 UNSUPPORTED = {

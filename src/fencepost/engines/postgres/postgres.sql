@@ -603,95 +603,98 @@ BEGIN
 END $$;
 
 
--- Up to where a reading goes: `upto`, or the head if that is lower.
---
--- A server on which `reached` is not there is refused. It was the head once: a server that is behind it is another
--- one, a replica that lags, and its answer would have holes that the reader could not see.
-CREATE FUNCTION fencepost.reach(upto bigint, reached bigint) RETURNS bigint
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    head bigint := coalesce((SELECT e.position FROM fencepost.event e ORDER BY e.position DESC LIMIT 1), 0);
-BEGIN
-    IF reached > head THEN
-        RAISE EXCEPTION USING ERRCODE = 'FP001', MESSAGE = format('the server has no position %s yet', reached);
-    END IF;
-    RETURN least(upto, head);
-END $$;
-
-
--- A page of a reading. The first row has a position alone, up to where it goes; the others are what `matching` gives.
---
--- If each item has a tag, the events of one tag of each are looked at, as long as that is no more than a page: most
--- things that are decided about have not had more.
-CREATE FUNCTION fencepost.page(
-    items json, tagged boolean, after bigint, upto bigint, reached bigint, most integer, backwards boolean)
-RETURNS SETOF fencepost.event
+-- A page of a reading: what `matching` gives, beside the head. There is at least one row, if need be without an event.
+CREATE FUNCTION fencepost.page(items json, after bigint, upto bigint, most integer, backwards boolean)
+RETURNS TABLE (
+    head bigint, item bigint, "position" bigint, type text, tags text[], data bytea, recorded_at timestamptz, id uuid,
+    metadata text)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
-DECLARE
-    top       fencepost.event;
-    positions bigint[];
+#variable_conflict use_column
 BEGIN
-    upto := fencepost.reach(upto, reached);
-    top.position := upto;
-    RETURN NEXT top;
-    IF tagged THEN
-        positions := ARRAY(
-            SELECT DISTINCT w.position
-            FROM json_to_recordset(items) AS i (tags text[]),
-                 fencepost.walk(i.tags[1], CASE WHEN backwards THEN upto ELSE after + 1 END, after, upto,
-                                most, backwards) AS w (position)
-            ORDER BY w.position);
-        IF cardinality(positions) < most THEN
-            RETURN QUERY
-            WITH i AS MATERIALIZED (SELECT * FROM json_to_recordset(items) AS i (types text[], tags text[]))
-            SELECT e.* FROM unnest(positions) AS w (position),
-                 LATERAL (SELECT * FROM fencepost.event e WHERE e.position = w.position OFFSET 0) AS e
-            WHERE EXISTS (
-                SELECT FROM i WHERE e.tags @> i.tags AND (cardinality(i.types) = 0 OR e.type = ANY (i.types)))
-            ORDER BY CASE WHEN backwards THEN -w.position ELSE w.position END;
-            RETURN;
-        END IF;
-    END IF;
-    RETURN QUERY SELECT * FROM fencepost.matching(items, after, upto, most, backwards);
+    RETURN QUERY
+    SELECT t.head, 1::bigint, e.position, e.type, e.tags, e.data, e.recorded_at, e.id, e.metadata::text
+    FROM (SELECT coalesce(max(position), 0) FROM fencepost.event) AS t (head)
+    LEFT JOIN LATERAL fencepost.matching(items, after, least(upto, t.head), most, backwards) AS e ON true;
 END $$;
 
 
--- The same for one tag and all types, which is what is read most.
-CREATE FUNCTION fencepost.page_of_tag(
-    tag text, after bigint, upto bigint, reached bigint, most integer, backwards boolean)
-RETURNS SETOF fencepost.event
+-- The next events of one tag of each item, `most` for each, in order, beside the number of the item and the head. An
+-- event that does not match the item has no type. For each item there is at least one row, if need be without an event.
+--
+-- Most things that are decided about have had a few events, and then this is all that is to be read. It is one
+-- statement, since to make ready for one takes longer than to find a few events.
+CREATE FUNCTION fencepost.page_of_tags(items json, after bigint, upto bigint, most integer, backwards boolean)
+RETURNS TABLE (
+    head bigint, item bigint, "position" bigint, type text, tags text[], data bytea, recorded_at timestamptz, id uuid,
+    metadata text)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
-DECLARE
-    top       fencepost.event;
-    at        bigint;
-    positions bigint[];
-    found     integer;
+#variable_conflict use_column
 BEGIN
-    upto := fencepost.reach(upto, reached);
-    top.position := upto;
-    RETURN NEXT top;
-    at := CASE WHEN backwards THEN upto ELSE after + 1 END;
-    LOOP
-        positions := ARRAY(SELECT fencepost.walk(page_of_tag.tag, at, after, upto, most, backwards));
-        RETURN QUERY SELECT e.* FROM unnest(positions) WITH ORDINALITY AS w (position, n),
-            LATERAL (SELECT * FROM fencepost.event e WHERE e.position = w.position OFFSET 0) AS e
-        WHERE e.tags @> ARRAY[page_of_tag.tag] ORDER BY w.n;
-        GET DIAGNOSTICS found = ROW_COUNT;
-        EXIT WHEN cardinality(positions) < most OR found = most;
-        -- Some were other tags with the same hash: their places are to be filled.
-        at := positions[most] + CASE WHEN backwards THEN -1 ELSE 1 END;
-        most := most - found;
-    END LOOP;
+    IF backwards THEN
+        RETURN QUERY
+        SELECT t.head, i.n, e.position,
+               CASE WHEN e.tags @> i.tags AND (cardinality(i.types) = 0 OR e.type = ANY (i.types)) THEN e.type END,
+               e.tags, e.data, e.recorded_at, e.id, e.metadata::text
+        FROM (SELECT coalesce(max(position), 0) FROM fencepost.event) AS t (head),
+             ROWS FROM (json_to_recordset(items) AS (types text[], tags text[])) WITH ORDINALITY AS i (types, tags, n),
+             LATERAL (SELECT hashtextextended(i.tags[1], 0)) AS h (hash)
+        LEFT JOIN LATERAL (SELECT * FROM (
+            (SELECT tag1 AS tag, position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
+             WHERE (tag1, position) > (h.hash, after) AND (tag1, position) <= (h.hash, upto) AND tag1 IS NOT NULL
+             ORDER BY tag1 DESC, position DESC LIMIT most)
+            UNION ALL (SELECT tag2 AS tag, position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
+             WHERE (tag2, position) > (h.hash, after) AND (tag2, position) <= (h.hash, upto) AND tag2 IS NOT NULL
+             ORDER BY tag2 DESC, position DESC LIMIT most)
+            UNION ALL (SELECT tag3 AS tag, position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
+             WHERE (tag3, position) > (h.hash, after) AND (tag3, position) <= (h.hash, upto) AND tag3 IS NOT NULL
+             ORDER BY tag3 DESC, position DESC LIMIT most)
+            UNION ALL (SELECT tag4 AS tag, position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
+             WHERE (tag4, position) > (h.hash, after) AND (tag4, position) <= (h.hash, upto) AND tag4 IS NOT NULL
+             ORDER BY tag4 DESC, position DESC LIMIT most)
+            UNION ALL (SELECT m.tag, e.position, e.recorded_at, e.id, e.type, e.tags, e.data, e.metadata
+             FROM (SELECT tag, position FROM fencepost.more_tags
+                   WHERE (tag, position) > (h.hash, after) AND (tag, position) <= (h.hash, upto)
+                   ORDER BY tag DESC, position DESC LIMIT most) AS m,
+                  LATERAL (SELECT * FROM fencepost.event e WHERE e.position = m.position OFFSET 0) AS e)
+            ) AS s ORDER BY s.tag DESC, s.position DESC LIMIT most) AS e ON true;
+    ELSE
+        RETURN QUERY
+        SELECT t.head, i.n, e.position,
+               CASE WHEN e.tags @> i.tags AND (cardinality(i.types) = 0 OR e.type = ANY (i.types)) THEN e.type END,
+               e.tags, e.data, e.recorded_at, e.id, e.metadata::text
+        FROM (SELECT coalesce(max(position), 0) FROM fencepost.event) AS t (head),
+             ROWS FROM (json_to_recordset(items) AS (types text[], tags text[])) WITH ORDINALITY AS i (types, tags, n),
+             LATERAL (SELECT hashtextextended(i.tags[1], 0)) AS h (hash)
+        LEFT JOIN LATERAL (SELECT * FROM (
+            (SELECT tag1 AS tag, position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
+             WHERE (tag1, position) > (h.hash, after) AND (tag1, position) <= (h.hash, upto) AND tag1 IS NOT NULL
+             ORDER BY tag1, position LIMIT most)
+            UNION ALL (SELECT tag2 AS tag, position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
+             WHERE (tag2, position) > (h.hash, after) AND (tag2, position) <= (h.hash, upto) AND tag2 IS NOT NULL
+             ORDER BY tag2, position LIMIT most)
+            UNION ALL (SELECT tag3 AS tag, position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
+             WHERE (tag3, position) > (h.hash, after) AND (tag3, position) <= (h.hash, upto) AND tag3 IS NOT NULL
+             ORDER BY tag3, position LIMIT most)
+            UNION ALL (SELECT tag4 AS tag, position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
+             WHERE (tag4, position) > (h.hash, after) AND (tag4, position) <= (h.hash, upto) AND tag4 IS NOT NULL
+             ORDER BY tag4, position LIMIT most)
+            UNION ALL (SELECT m.tag, e.position, e.recorded_at, e.id, e.type, e.tags, e.data, e.metadata
+             FROM (SELECT tag, position FROM fencepost.more_tags
+                   WHERE (tag, position) > (h.hash, after) AND (tag, position) <= (h.hash, upto)
+                   ORDER BY tag, position LIMIT most) AS m,
+                  LATERAL (SELECT * FROM fencepost.event e WHERE e.position = m.position OFFSET 0) AS e)
+            ) AS s ORDER BY s.tag, s.position LIMIT most) AS e ON true;
+    END IF;
 END $$;
 
 

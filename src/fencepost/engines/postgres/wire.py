@@ -11,7 +11,7 @@ meets whenever an event matches (theorem `linear_cover`), and most batches need 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 from uuid import UUID
 
 import msgspec
@@ -98,12 +98,6 @@ def encode_items(query: Query) -> bytes | None:
     return None if query.matches_all else _encode([_item_document(item) for item in query.items])
 
 
-def sole_tag(query: Query) -> str | None:
-    """The tag, if the query asks for one tag and nothing else."""
-    (item, *more) = query.items
-    return next(iter(item.tags)) if not more and not item.types and len(item.tags) == 1 else None
-
-
 def sees_batch(appends: Sequence[Append]) -> list[bool]:
     """Which appends may be affected by one before them that is not stored by then."""
     marks = []
@@ -145,12 +139,6 @@ def _verdict(append: Append, document: VerdictDocument) -> Verdict:
         return Overlapping(stored, first, missing)
     assert append.checkpoint is not None
     return Behind(*append.checkpoint, int(document.current))
-
-
-def as_event(row: Sequence[Any]) -> SequencedEvent:
-    """From the columns position, type, tags, data, recorded_at, id, metadata."""
-    position, type_, tags, data, recorded_at, id_, metadata = row
-    return SequencedEvent(position, type_, frozenset(tags), data, recorded_at, id_, metadata)
 
 
 def _arguments(documents: Sequence[AppendDocument]) -> list[bytes]:

@@ -1,0 +1,97 @@
+"""Reading on the event loop, without a thread, and what is left to a thread after all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+import fencepost
+import fencepost.aio
+from fencepost import Event, Query
+from fencepost.aio import AsyncEventStore
+from fencepost.testing.contract.base import tagged
+
+WALLETS = 40
+
+
+@pytest.fixture
+def filled(url: str) -> str:
+    with fencepost.open(url) as store:
+        for number in range(WALLETS):
+            store.append([Event("Opened", data=b"%d" % number, tags={f"wallet:{number}"}) for _ in range(3)])
+        store.append([Event("Noted", tags={"busy"}) for _ in range(1_500)])
+    return url
+
+
+async def data_of(store: AsyncEventStore, number: int) -> list[bytes]:
+    return [event.data async for event in store.read(tagged(f"wallet:{number}"))]
+
+
+def no_thread(*_: object) -> Any:
+    raise AssertionError("this was to be done on the loop")
+
+
+def run(url: str, act: Callable[[AsyncEventStore], Any], **options: Any) -> None:
+    async def opened() -> None:
+        async with await fencepost.aio.open(url, **options) as store:
+            await data_of(store, 0)  # which connects and prepares, in a thread
+            await act(store)
+
+    asyncio.run(opened())
+
+
+def test_a_small_reading_takes_no_thread(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def act(store: AsyncEventStore) -> None:
+        monkeypatch.setattr(store, "_run", no_thread)
+        assert await data_of(store, 7) == [b"7"] * 3
+        reading = await store.read(Query.of(types={"Opened"}, tags={"wallet:8"}), limit=2, backwards=True)
+        assert [event.data async for event in reading] == [b"8"] * 2
+        assert reading.head == WALLETS * 3 + 1_500
+        monkeypatch.undo()
+
+    run(filled, act)
+
+
+def test_a_long_reading_goes_on_in_a_thread(filled: str) -> None:
+    async def act(store: AsyncEventStore) -> None:
+        assert len([event async for event in store.read(tagged("busy"))]) == 1_500
+
+    run(filled, act)
+
+
+def test_many_at_once_each_get_their_own_answer(filled: str) -> None:
+    async def act(store: AsyncEventStore) -> None:
+        for _ in range(5):
+            found = await asyncio.gather(*(data_of(store, number) for number in range(WALLETS)))
+            assert found == [[b"%d" % number] * 3 for number in range(WALLETS)]
+
+    run(filled, act, connections=3)
+
+
+def test_who_is_cancelled_leaves_no_answer_to_somebody_else(filled: str) -> None:
+    async def act(store: AsyncEventStore) -> None:
+        for number in range(WALLETS):
+            left = asyncio.ensure_future(data_of(store, number))
+            await asyncio.sleep(0.0002 * (number % 5))
+            left.cancel()
+            other = (number + 1) % WALLETS
+            assert await data_of(store, other) == [b"%d" % other] * 3
+
+    run(filled, act, connections=1)
+
+
+def test_a_lost_connection_is_made_up_for(filled: str, connection: psycopg.Connection[Any]) -> None:
+    async def act(store: AsyncEventStore) -> None:
+        readings = [asyncio.ensure_future(data_of(store, number)) for number in range(WALLETS)]
+        await asyncio.sleep(0)
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE application_name = 'fencepost' AND datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        assert await asyncio.gather(*readings) == [[b"%d" % number] * 3 for number in range(WALLETS)]
+
+    run(filled, act)
