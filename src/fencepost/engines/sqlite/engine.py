@@ -48,7 +48,7 @@ from .search import search
 from .tail import Tail, TailPart
 
 PAGE_EVENTS: Final = 1_024
-TAIL_EVENTS: Final = 8_192  # a longer tail is written to disk: it is read again whenever a process opens the file
+TAIL_EVENTS: Final = 4_096  # a longer tail is written to disk: others wait meanwhile, and who opens the file reads it
 UNINDEXED_EVENTS: Final = 256  # so many events that the tail does not know yet are filtered rather than added to it
 OPTIMISTIC_TRIES: Final = 3  # then the write lock is taken first, so that busy writers cannot starve this one
 # So much of the write-ahead log, 4 MiB, is copied into the file in one go. A log that is soon written
@@ -299,7 +299,7 @@ class SqliteEngine:
         self._view = Tail(tail.floor), tail.floor
 
     def _tidy_up(self) -> None:
-        """What keeps the file fast, between two commits and in small pieces."""
+        """What keeps the file fast, between two commits: one small piece each time, so that nobody waits for all of it."""
         tail = self._view[0]
         if len(tail) >= TAIL_EVENTS:
             with transaction(self._writer):
@@ -307,13 +307,13 @@ class SqliteEngine:
                     write_tail(self._writer, self._types, tail)
             self._catch_up()
             self._merge_at = 0.0
-        if monotonic() >= self._merge_at:
+        elif self._wal_pages >= CHECKPOINT_PAGES and not self._keeps_log:
+            self._wal_pages = 0
+            self._checkpoint_log()
+        elif monotonic() >= self._merge_at:
             began = monotonic()
             more = merge_step(self._writer)
             self._merge_at = monotonic() + (monotonic() - began) * MERGE_REST if more else inf
-        if self._wal_pages >= CHECKPOINT_PAGES and not self._keeps_log:
-            self._wal_pages = 0
-            self._checkpoint_log()
 
     def _checkpoint_log(self) -> None:
         try:
