@@ -23,7 +23,8 @@ import fencepost.spark
 from fencepost import Event, InvalidInput
 from fencepost.decisions import DefinitionError, EventUnreadable, Projection, Tag, encode, on, project
 from fencepost.spark import fold, lake
-from fencepost.spark.folding import Folder, Plan
+from fencepost.spark.fold_plan import Plan
+from fencepost.spark.folding import Folder
 
 
 def old_added(purse_id: str, coins: int) -> Event:

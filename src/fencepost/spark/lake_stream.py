@@ -40,7 +40,8 @@ def follow(
     def export_batch(batch: DataFrame, batch_id: int) -> None:
         (end,) = batch.agg(F.max("position")).collect()[0]
         if end is not None:
-            export(spark, store, folder, upto=end, chunk=chunk, delta=delta, iceberg=iceberg)
+            # The batch's own session: with Spark Connect this function runs on the server.
+            export(batch.sparkSession, store, folder, upto=end, chunk=chunk, delta=delta, iceberg=iceberg)
 
     writer = ends.option("maxEventsPerTrigger", str(chunk)).load().writeStream.foreachBatch(export_batch)
     writer = writer.option("checkpointLocation", checkpoint).trigger(**(trigger or {"processingTime": "0 seconds"}))

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import dataclass
 from functools import reduce
 from hashlib import sha256
@@ -34,7 +35,9 @@ from ..decisions.snapshots import digest_of, fingerprint
 from ..errors import InvalidInput, StoreUnavailable
 from ..model import checked_position
 from .columns import WIDE
-from .folding import POSITION, STATE, UPTO, Folder, Log, OnError, Plan, grouped, log_of, no_rows
+from .fold_log import Log, log_of, no_rows
+from .fold_plan import POSITION, STATE, UPTO, OnError, Plan
+from .folding import Folder, grouped
 from .options import absolute
 from .scanning import scan_of
 from .secrets import place_of
@@ -193,10 +196,15 @@ class View:
         if max_events is not None:
             ends = ends.option("maxEventsPerTrigger", str(max_events))
 
+        # With Spark Connect the function travels to the server, and a session does not travel.
+        view = copy(self)
+        view._spark = None
+
         def refresh_batch(batch: DataFrame, batch_id: int) -> None:
             (end,) = batch.agg(F.max(POSITION)).collect()[0]
             if end is not None:
-                self.refresh(upto=int(end))
+                view._spark = batch.sparkSession
+                view.refresh(upto=int(end))
 
         writer = ends.load().writeStream.foreachBatch(refresh_batch).option("checkpointLocation", checkpoint)
         return writer.trigger(**(trigger or {"processingTime": "0 seconds"})).start(queryName=name)

@@ -38,7 +38,7 @@ from pyspark.sql.types import (
 )
 
 from ..errors import InvalidInput, StoreUnavailable
-from .folding import POSITION, STATE, Plan
+from .fold_plan import POSITION, STATE, Plan
 from .postgres_scan import OURS
 from .reporting import reporting
 from .view_files import FORMAT, Manifest, Version

@@ -41,6 +41,9 @@ view = fencepost.spark.View(Counts, by="w", at="file:" + folder + "/view", store
 assert view.refresh(upto=300).changed == 10
 assert view.refresh(upto=305).changed == 5
 assert {row["w"]: row["count"] for row in view.latest().collect()} == {str(n): 30 + (n < 5) for n in range(10)}
+query = view.follow(checkpoint=folder + "/view-checkpoint", availableNow=True)
+query.awaitTermination()
+assert view.position >= 500, view.position
 try:
     spark.read.format("fencepost").option("stroe", "x").load().count()
 except Exception as error:
