@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "demo": "demo",
     "pipeline": "pipeline",
     "lake": "lake",
+    "audit": "audit",
 }
 """Name of a command or group: the module that has it, under its name followed by `_command`."""
 

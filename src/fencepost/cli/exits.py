@@ -4,7 +4,7 @@
     1    refused: a condition failed, or would; the store is fine and nothing was written
     2    a mistake in the command line or in the input
     3    the storage said no: missing, busy, full, corrupt, or not a store
-    4    the content is not sound: `verify` has found problems, or a stored event does not fit its class
+    4    the content is not sound: `verify` or `audit` has found problems, or a stored event does not fit its class
     70   a bug in Fencepost, with its traceback
     130  interrupted by Ctrl-C
     141  the reader of our output has gone away, as in `fencepost read ... | head -1`

@@ -14,12 +14,16 @@
     source, stream  Spark's batch and streaming reader
     sink, staging   Spark's writer: staged by the tasks, stored by the driver, once
     folding         one row for each key, by the projections that decisions use
+    fold_plan, fold_log         what is folded into which columns; the events with their keys
     states          a projection's state as columns
     shipping        how a projection class gets to the workers
     view            folds that are kept, and refreshed by what is new
     view_files, view_table      where they are kept
     matching        every pair of many queries and many events, by an equi-join
     lake            the log as Parquet files that prove themselves; Delta and Iceberg over them
+    recorded        what appends were conditional on, from a store to Spark
+    auditing        that every recorded decision was safe; what another boundary would have done
+    boundaries, questions, log_checks      what it asks, how it is answered, and what holds of the log besides
 
 Nothing outside of this package imports pyspark. docs/how-to/spark.md shows it at work.
 """
@@ -32,6 +36,7 @@ try:
 except ImportError as error:
     raise ImportError(f"{error}; Spark comes with an extra of its own: pip install 'fencepost[spark]'") from error
 
+from .auditing import audit, what_if
 from .folding import fold
 from .matching import match
 from .secrets import place_of
@@ -39,4 +44,4 @@ from .session import register, session
 from .source import events
 from .view import View
 
-__all__ = ["View", "events", "fold", "match", "place_of", "register", "session"]
+__all__ = ["View", "audit", "events", "fold", "match", "place_of", "register", "session", "what_if"]

@@ -61,6 +61,12 @@ class SqliteScan:
                     if found.num_rows:
                         yield as_recorded(found)
 
+    def with_checksums(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
+        """The columns that a checksum is made of, in its order, and the checksum."""
+        columns = ("position", "type", "tags", "data", "recorded_at", "id", "metadata", "checksum")
+        selection = Selection(after, upto)
+        return self._executed(statement(selection, columns), self._rows_per_batch(selection))
+
     def _executed(self, sql: str, rows: int) -> Iterator[pa.RecordBatch]:
         """The statement's rows, so many in a batch."""
         from adbc_driver_manager import Error

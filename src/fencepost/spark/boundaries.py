@@ -1,0 +1,146 @@
+"""Recorded appends taken apart: which boundaries they had, and of what shape.
+
+The *shape* of a boundary is what is left of its query without the names of the things: `wallet:w1` and
+`wallet:w2` are both `wallet:*`. An application has few shapes, and each is one rule of its decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import product
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from ..errors import InvalidInput
+from ..model import Query, QueryItem, RecordedAppend
+from .recorded import appends_of
+from .reporting import reporting
+
+LONGEST: Final = 2**63 - 1
+ANY: Final = "*"
+EVERYTHING: Final = "everything"
+
+Boundary = Query | Callable[[RecordedAppend], Query | None]
+
+CONDITION: Final = "condition"
+UNLESS: Final = "unless"
+UNREADABLE: Final = "unreadable"
+
+# One row for each item of each condition of each append.
+QUESTIONS: Final = (
+    "first long, last long, kind string, number int, after long, boundary string, shape string, "
+    "item string, item_shape string, item_types array<string>"
+)
+_QUESTIONS: Final = pa.schema(
+    [
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+        ("kind", pa.string()),
+        ("number", pa.int32()),
+        ("after", pa.int64()),
+        ("boundary", pa.string()),
+        ("shape", pa.string()),
+        ("item", pa.string()),
+        ("item_shape", pa.string()),
+        ("item_types", pa.list_(pa.string())),
+    ]
+)
+
+
+def questions_of(appends: DataFrame) -> DataFrame:
+    """What each recorded append asked of the log before it. What cannot be decoded is a row of its own kind."""
+    return appends.mapInArrow(_recorded_questions, QUESTIONS)
+
+
+def supposed_questions(appends: DataFrame, boundary: Boundary) -> DataFrame:
+    """What each recorded decision would have asked, had that been its boundary."""
+    return appends.mapInArrow(partial(_supposed_questions, boundary=boundary), QUESTIONS)
+
+
+def shape_of(query: Query) -> str:
+    """
+    >>> shape_of(Query.of(types={"B", "A"}, tags={"wallet:w1"}) | Query.of(tags={"wallet:w2", "vip"}))
+    '* [vip wallet:*] or A|B [wallet:*]'
+    """
+    return " or ".join(sorted({item_shape(item) for item in query.items}))
+
+
+def item_shape(item: QueryItem) -> str:
+    if not item.types and not item.tags:
+        return EVERYTHING
+    tags = sorted({_tag_shape(tag) for tag in item.tags})
+    types = "|".join(sorted(item.types)) or ANY
+    return f"{types} [{' '.join(tags)}]" if tags else types
+
+
+def filled(boundary: Query, append: RecordedAppend) -> Query | None:
+    """The boundary with each tag `name:*` replaced by those that the append's conditions name; None if none is left."""
+    named = sorted({tag for each in append.conditions for item in each.fail_if_events_match.items for tag in item.tags})
+    items = [made for item in boundary.items for made in _filled_items(item, named)]
+    return Query(dict.fromkeys(items)) if items else None
+
+
+def _filled_items(item: QueryItem, named: Iterable[str]) -> Iterator[QueryItem]:
+    choices = [
+        [other for other in named if other.startswith(tag[:-1])] if tag.endswith(f":{ANY}") else [tag]
+        for tag in sorted(item.tags)
+    ]
+    for tags in product(*choices):
+        yield QueryItem(types=item.types, tags=tags)
+
+
+def _tag_shape(tag: str) -> str:
+    name, colon, _ = tag.partition(":")
+    return f"{name}:{ANY}" if colon else tag
+
+
+def _recorded_questions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        rows: list[dict[str, Any]] = []
+        for append in appends_of(batch):
+            try:
+                for number, condition in enumerate(append.conditions):
+                    rows += _rows(append, CONDITION, number, condition.after, condition.fail_if_events_match)
+                if append.unless is not None:
+                    rows += _rows(append, UNLESS, 0, 0, append.unless)
+            except InvalidInput as error:
+                rows.append({"first": append.first, "last": append.last, "kind": UNREADABLE, "boundary": str(error)})
+        yield pa.RecordBatch.from_pylist(rows, schema=_QUESTIONS)
+
+
+def _supposed_questions(batches: Iterator[pa.RecordBatch], boundary: Boundary) -> Iterator[pa.RecordBatch]:
+    with reporting():
+        for batch in batches:
+            rows: list[dict[str, Any]] = []
+            for append in appends_of(batch):
+                conditions = append.conditions
+                if conditions:
+                    supposed = filled(boundary, append) if isinstance(boundary, Query) else boundary(append)
+                    if supposed is not None:
+                        after = min(condition.after for condition in conditions)
+                        rows += _rows(append, CONDITION, 0, after, supposed)
+            yield pa.RecordBatch.from_pylist(rows, schema=_QUESTIONS)
+
+
+def _rows(append: RecordedAppend, kind: str, number: int, after: int, query: Query) -> list[dict[str, Any]]:
+    common = {
+        "first": append.first,
+        "last": append.last,
+        "kind": kind,
+        "number": number,
+        "after": min(after, LONGEST),
+        "boundary": query.to_json(),
+        "shape": shape_of(query),
+    }
+    return [
+        common
+        | {
+            "item": Query((item,)).to_json(),
+            "item_shape": item_shape(item),
+            "item_types": sorted(item.types),
+        }
+        for item in query.items
+    ]

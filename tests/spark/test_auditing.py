@@ -1,0 +1,258 @@
+"""The audit proves what was recorded, and finds and names what was planted."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import suppress
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.cli.conftest import Cli
+from tests.cli.conftest import cli as cli
+from tests.sqlite.outside import outside
+
+import fencepost
+from fencepost import AppendCondition, ConditionFailed, Event, EventStore, InvalidInput, Query, RecordedAppend
+from fencepost.buckets import matches
+from fencepost.engines.sqlite.engine import checksum
+from fencepost.spark import audit, lake, what_if
+from fencepost.spark.boundaries import filled, shape_of
+
+
+def decide(store: EventStore, wallet: str, type: str, *, behind: int = 0, id: UUID | None = None) -> None:
+    """One decision about a wallet, taken on what was there `behind` positions ago."""
+    boundary = Query.of(types={"Opened", "Paid", "Closed"}, tags={f"wallet:{wallet}"})
+    condition = AppendCondition(boundary, after=max(store.head() - behind, 0))
+    store.append([Event(type, tags={f"wallet:{wallet}"}, id=id)], condition)
+
+
+def fill(store: EventStore) -> None:
+    """Ten events: positions 1 to 3 opened wallets a, b, c; then each was paid from in turn, twice; then an event of an
+    append without conditions.
+    """
+    for wallet in "abc":
+        decide(store, wallet, "Opened")
+    for number, wallet in enumerate("abcabc"):
+        decide(store, wallet, "Paid", behind=2, id=UUID(int=number + 1))
+    store.append([Event("Noted")])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "recorded.db"
+    with fencepost.open(path, record_conditions=True) as store:
+        fill(store)
+    return path
+
+
+def test_a_sound_store_is_proven(spark: SparkSession, path: Path) -> None:
+    with fencepost.open(path) as store:
+        store.append([Event("Unrecorded"), Event("Unrecorded")])
+    found = audit(spark, str(path))
+    assert found.violations == ()
+    assert found.sound
+    assert (found.head, found.events, found.appends, found.covered) == (12, 12, 10, 10)
+    assert (found.proven, found.refuted) == (9, 0)
+    assert found.checksums == "CRC-32 of every event"
+    (busiest,) = found.busiest()
+    assert busiest["shape"] == "Closed|Opened|Paid [wallet:*]"
+    assert (busiest["appends"], busiest["boundaries"], busiest["violations"]) == (9, 3, 0)
+    # A wallet was decided upon two positions behind the head, and three ago it had its own event: nobody between.
+    assert (busiest["longest_window"], busiest["smallest_margin"], busiest["close_calls"]) == (2, 0, 6)
+    closest = found.closest(1)[0]
+    assert (closest["first"], closest["after"], closest["margin"], closest["window"]) == (4, 1, 0, 2)
+    (wider,) = found.widest()
+    assert (wider["asked"], wider["found"], wider["unused"]) == (
+        ["Closed", "Opened", "Paid"],
+        ["Opened", "Paid"],
+        ["Closed"],
+    )
+    found.release()
+
+
+def content(path: Path, position: int) -> list[object]:
+    (row,) = outside(
+        path,
+        f"SELECT type, tags, hex(data), recorded_at, hex(id), metadata FROM events WHERE position = {position}",
+    )
+    return list(row)
+
+
+def plant(path: Path, position: int, tags: str) -> None:
+    """Give an event other tags, with a checksum that agrees: what a clever forger, or a broken engine, would leave."""
+    type, _, data, at, id, metadata = content(path, position)
+    right = checksum(
+        position,
+        str(type),
+        tags,
+        bytes.fromhex(str(data)),
+        int(str(at)),
+        bytes.fromhex(str(id or "")),
+        metadata,  # type: ignore[arg-type]
+    )
+    outside(path, f"UPDATE events SET tags = '{tags}', checksum = {right} WHERE position = {position}")
+
+
+def test_everything_that_was_planted_is_found_and_named(spark: SparkSession, path: Path) -> None:
+    with fencepost.open(path, record_conditions=True) as store:
+        for command in ("1", "2"):  # at positions 11 and 12
+            store.append([Event("Done", tags={f"command:{command}"})], unless=Query.of(tags={f"command:{command}"}))
+        store.append([Event("Noted")])
+        store.append([Event("Noted"), Event("Noted")])
+        store.append([Event("Noted")])
+        store.append([Event("Noted")])
+    plant(path, 5, '["wallet:a"]')  # the payment of position 7 was decided after position 4, and so had not seen it
+    plant(path, 11, '["command:2"]')
+    outside(
+        path,
+        "UPDATE events SET data = x'00' WHERE position = 6",
+        "UPDATE events SET id = (SELECT id FROM events WHERE position = 4) WHERE position = 8",
+        "DELETE FROM events WHERE position = 10",
+        "UPDATE appends SET first = 12 WHERE last = 13",
+        "UPDATE appends SET first = 16 WHERE last = 15",
+        "UPDATE appends SET conditions = '[7]' WHERE last = 17",
+    )
+    found = audit(spark, str(path))
+    named = {(violation.kind, violation.position): violation.what for violation in found.violations}
+    said = {
+        ("condition", 7): "from 7 to 7 was stored although position 5, after 4, matches its condition (Closed|Opened|",
+        ("unless", 12): "from 12 to 12 was stored although position 11 matches its unless (* [command:*]",
+        ("position", 10): "the event is missing",
+        ("id", 8): "is at position 4 and again here",
+        ("append", 13): "the append from 12 to 13 begins in another that ends at 12",
+        ("append", 15): "the append from 16 to 15 does not grow",
+        ("checksum", 6): "does not have the content that its checksum was made of",
+        ("checksum", 8): "does not have the content that its checksum was made of",
+        ("record", 17): "cannot be decoded: conditions[0]: a JSON object is needed",
+    }
+    assert named.keys() == said.keys()
+    assert [what for place, what in said.items() if what not in named[place]] == []
+    assert found.refuted == 2
+    assert not found.sound
+    (row,) = found.conditions.where("conflict IS NOT NULL AND kind = 'condition'").collect()
+    assert (row["first"], row["conflict"]) == (7, 5)
+
+
+def random_history(store: EventStore, seed: int) -> None:
+    """Decisions about random boundaries, taken on random pasts; what conflicts is refused and so not there."""
+    chance = random.Random(seed)
+    tags = ["a:1", "a:2", "b:1", "b:2", "plain"]
+    types = ["A", "B", "C"]
+    for _ in range(300):
+        items = [
+            {"types": chance.sample(types, chance.randint(0, 2)), "tags": chance.sample(tags, chance.randint(0, 2))}
+            for _ in range(chance.randint(1, 2))
+        ]
+        query = Query.from_json(json.dumps({"items": items}))
+        conditions = [AppendCondition(query, after=max(store.head() - chance.randint(0, 4), 0))] * chance.randint(0, 2)
+        events = [Event(chance.choice(types), tags=chance.sample(tags, chance.randint(0, 3)))] * chance.randint(1, 3)
+        with suppress(ConditionFailed):
+            store.append(events, conditions)
+
+
+def conflicts_by_definition(store: EventStore, appends: list[RecordedAppend]) -> set[tuple[int, int]]:
+    log = list(store.read())
+    return {
+        (append.first, number)
+        for append in appends
+        for number, condition in enumerate(append.conditions)
+        if any(
+            condition.after < event.position < append.first and matches(event, condition.fail_if_events_match)
+            for event in log
+        )
+    }
+
+
+def test_the_proof_agrees_with_the_definition(spark: SparkSession, tmp_path: Path) -> None:
+    """On a history with many conditions that do not hold: the log of one store with the records of another."""
+    with fencepost.open("memory:", record_conditions=True) as one, fencepost.open("memory:") as other:
+        random_history(one, 1)
+        random_history(other, 2)
+        with fencepost.open(tmp_path / "mixed.db") as mixed:
+            head = min(one.head(), other.head())
+            appends = [append for append in one.recorded() if append.last <= head]
+            mixed.restore(other.read(upto=head), appends)
+            expected = conflicts_by_definition(mixed, appends)
+    found = audit(spark, str(tmp_path / "mixed.db"))
+    refuted = found.conditions.where("conflict IS NOT NULL").collect()
+    assert {(row["first"], row["number"]) for row in refuted} == expected
+    assert found.refuted == len(expected) > 20
+    assert found.proven == sum(len(append.conditions) for append in appends)
+
+
+def test_a_lake_is_audited_like_the_store_that_it_came_from(spark: SparkSession, tmp_path: Path, path: Path) -> None:
+    plant(path, 5, '["wallet:a"]')
+    lake.export(spark, str(path), str(tmp_path / "lake"), chunk=4)
+    found = audit(spark, f"lake:{tmp_path / 'lake'}")
+    assert found.checksums == "SHA-256 of every file"
+    assert [(violation.kind, violation.position) for violation in found.violations] == [("condition", 7)]
+    assert (found.appends, found.covered) == (10, 10)
+
+
+def test_a_store_that_never_recorded_has_nothing_to_prove(cli: Cli, spark: SparkSession, empty: str) -> None:
+    ran = cli("audit", empty)
+    assert ran.code == 0
+    assert ran.lines == [
+        {
+            "sound": True,
+            "head": 0,
+            "events": 0,
+            "appends": 0,
+            "covered": 0,
+            "proven": 0,
+            "refuted": 0,
+            "checksums": "CRC-32 of every event",
+            "violations": [],
+            "boundaries": [],
+            "closest": [],
+            "wider": [],
+        }
+    ]
+
+
+def test_what_if_the_boundary_had_been_another(spark: SparkSession, path: Path) -> None:
+    mixed = what_if(spark, str(path), Query.of(tags={"owner:*"}) | Query.of(tags={"wallet:a"}))
+    assert (mixed.decisions, mixed.guarded, mixed.conflicts) == (9, 9, 4)
+    assert {(row["first"], row["conflict"]) for row in mixed.refused.collect()} == {(5, 4), (6, 4), (8, 7), (9, 7)}
+
+
+def test_what_if_takes_a_function_of_the_recorded_append(spark: SparkSession, path: Path) -> None:
+    def only_late(append: RecordedAppend) -> Query | None:
+        return Query.all() if append.first > 7 else None
+
+    found = what_if(spark, str(path), only_late)
+    assert (found.decisions, found.guarded, found.conflicts) == (9, 2, 2)
+    with pytest.raises(InvalidInput, match="boundary"):
+        what_if(spark, str(path), "wallet:*")  # type: ignore[arg-type]
+
+
+def test_shapes_leave_the_names_of_things_out() -> None:
+    assert shape_of(Query.all()) == "everything"
+    assert shape_of(Query.of(types={"A"}, tags={"w:1", "w:2"})) == "A [w:*]"
+    assert shape_of(Query.of(tags={"w:1"}) | Query.of(tags={"w:2"})) == "* [w:*]"
+    append = RecordedAppend(1, 1, f"[{AppendCondition(Query.of(tags={'w:1', 'w:2', 'o:1'})).to_json()}]")
+    assert filled(Query.of(tags={"w:*", "o:*", "x"}), append) == Query.of(tags={"w:1", "o:1", "x"}) | Query.of(
+        tags={"w:2", "o:1", "x"}
+    )
+
+
+def test_the_command_names_violations_and_exits_with_4(cli: Cli, spark: SparkSession, path: Path) -> None:
+    plant(path, 5, '["wallet:a"]')
+    shown = cli("audit", str(path), "--table", "--top", "3", "--what-if", Query.all().to_json())
+    assert shown.code == 4
+    text = " ".join(shown.out.split())
+    assert "condition at position 7" in text
+    assert "Not sound: 1 violations are named" in text
+    assert "The busiest boundaries" in text
+    assert "Under that boundary 6 of 9 decisions would have conflicted" in text  # each payment was 2 behind
+    assert spark.range(1).count() == 1  # the command has left it running
+
+
+def test_the_command_says_what_is_wrong_before_spark_starts(cli: Cli) -> None:
+    ran = cli("audit", "nowhere.db")
+    assert ran.code == 3
+    assert "there is no such store" in ran.err
+    assert cli("audit", "nowhere.db", "--what-if", "{").code == 2
