@@ -113,6 +113,7 @@ class SqliteEngine:
         self._older: Tail | None = None
         self._wal_pages = 0
         self._keeps_log = False  # after a failed checkpoint
+        self._wrote_tail = False  # after the last commit
         self._merge_at = 0.0  # when the next step of merging is due
         self._changed = threading.Condition()
         self._interrupted = False
@@ -299,18 +300,21 @@ class SqliteEngine:
         self._view = Tail(tail.floor), tail.floor
 
     def _tidy_up(self) -> None:
-        """What keeps the file fast, between two commits: one small piece each time, so that nobody waits for all of it."""
+        """What keeps the file fast, between two commits and in small pieces."""
         tail = self._view[0]
-        if len(tail) >= TAIL_EVENTS:
+        writes = len(tail) >= TAIL_EVENTS
+        if writes:
             with transaction(self._writer):
                 if indexed_upto(self._writer) == tail.floor:
                     write_tail(self._writer, self._types, tail)
             self._catch_up()
             self._merge_at = 0.0
-        elif self._wal_pages >= CHECKPOINT_PAGES and not self._keeps_log:
+        # That was the longest piece, and others wait: the rest comes after the next commit, large as that may be.
+        waits, self._wrote_tail = writes and not self._wrote_tail, writes
+        if self._wal_pages >= CHECKPOINT_PAGES and not self._keeps_log and not waits:
             self._wal_pages = 0
             self._checkpoint_log()
-        elif monotonic() >= self._merge_at:
+        if monotonic() >= self._merge_at and not waits:
             began = monotonic()
             more = merge_step(self._writer)
             self._merge_at = monotonic() + (monotonic() - began) * MERGE_REST if more else inf
