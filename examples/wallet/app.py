@@ -24,7 +24,7 @@ from . import live, problems
 from .domain import Balance, CursorStale, Existence, WalletUnknown, deposit_at, events, open_wallet, transfer, withdraw
 from .domain import deposit as decide_deposit
 from .requests import Applied, Deposit, Health, History, Opening, Problem, Transfer, Wallet, WalletId, Withdrawal
-from .routing import DirectRoute
+from .routing import DirectRoute, Service
 
 STORE_VARIABLE = "WALLET_STORE"
 MAX_LIMIT = 1_000
@@ -65,7 +65,7 @@ def create(address: str | None = None) -> FastAPI:
             yield
 
     # The routes as they are, and not routers within a router: each request would be matched twice.
-    app = FastAPI(title="Wallets", version="1", lifespan=serving, routes=[*router.routes, *live.router.routes])
+    app = Service(title="Wallets", version="1", lifespan=serving, routes=[*router.routes, *live.router.routes])
     problems.install(app)
     return app
 

@@ -9,37 +9,50 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import HTMLResponse, StreamingResponse
 
 from fencepost import Query as EventQuery
 from fencepost import SequencedEvent, aio
 
 from .domain import events
+from .problems import Invalid
+from .routing import DirectRoute
 
 HEARTBEAT_S = 15.0  # an idle stream says something, lest something in between take it for dead
 PAGE = Path(__file__).with_name("page.html")
 
-router = APIRouter()
+LAST_EVENT_ID: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": "Last-Event-ID",
+            "in": "header",
+            "required": False,
+            "schema": {"type": "integer", "minimum": 0},
+            "description": "The position that the client has seen last; goes before `after`",
+        }
+    ]
+}
+
+router = APIRouter(route_class=DirectRoute)
 
 
 @router.get("/", include_in_schema=False)
-async def get_page() -> HTMLResponse:
+async def get_page(request: Request) -> Response:
     return HTMLResponse(PAGE.read_text())
 
 
-@router.get("/api/live", response_class=StreamingResponse)
-async def get_live(
-    request: Request,
-    after: Annotated[int, Query(ge=0)] = 0,
-    last_event_id: Annotated[int | None, Header(ge=0)] = None,
-) -> StreamingResponse:
+@router.get("/api/live", response_class=StreamingResponse, openapi_extra=LAST_EVENT_ID)
+async def get_live(request: Request, after: Annotated[int, Query(ge=0)] = 0) -> Response:
     """Every event of every wallet: those that are stored, then each new one as it comes."""
     store: aio.AsyncEventStore = request.app.state.store.store
-    stream = told(store, after if last_event_id is None else last_event_id)
+    last_event_id = request.headers.get("last-event-id")
+    if last_event_id is not None and not (last_event_id.isascii() and last_event_id.isdigit()):
+        raise Invalid("Last-Event-ID", f"a position is needed, not {last_event_id!r:.80}")
+    stream = told(store, after if last_event_id is None else int(last_event_id))
     return StreamingResponse(stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 

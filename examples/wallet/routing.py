@@ -11,13 +11,25 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, get_type_hints
 
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from starlette.middleware.errors import ServerErrorMiddleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.routing import request_response
+from starlette.types import ASGIApp
 
 from .problems import Invalid
+
+
+class Service(FastAPI):
+    """An application all of whose routes are direct: what FastAPI puts around a request for others is left out."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        assert not self.user_middleware, "none is used here"
+        answered = ExceptionMiddleware(self.router, handlers=dict(self.exception_handlers), debug=self.debug)
+        return ServerErrorMiddleware(answered, debug=self.debug)
 
 
 class DirectRoute(APIRoute):
