@@ -30,18 +30,33 @@ Nothing outside of this package imports pyspark. docs/how-to/spark.md shows it a
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 try:
     import pyarrow  # noqa: F401
     import pyspark  # noqa: F401
 except ImportError as error:
     raise ImportError(f"{error}; Spark comes with an extra of its own: pip install 'fencepost[spark]'") from error
 
-from .auditing import audit, what_if
-from .folding import fold
-from .matching import match
 from .secrets import place_of
 from .session import register, session
 from .source import events
-from .view import View
+
+if TYPE_CHECKING:
+    from .auditing import audit, what_if
+    from .folding import fold
+    from .matching import match
+    from .view import View
 
 __all__ = ["View", "audit", "events", "fold", "match", "place_of", "register", "session", "what_if"]
+
+# Imported when they are asked for: each process that plans or runs a read imports this package, and needs none of them.
+_ELSEWHERE: Final = {"View": "view", "audit": "auditing", "fold": "folding", "match": "matching", "what_if": "auditing"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f".{_ELSEWHERE[name]}", __name__), name)
+    return found
