@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 import pytest
 
 from fencepost.decisions import DefinitionError, decision, having, now
-from fencepost.testing.given import given
+from fencepost.testing import given
 
 from .wallets import (
     Balance,

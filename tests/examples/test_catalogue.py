@@ -12,7 +12,7 @@ import pytest
 import fencepost
 from examples import aggregate, courses, double_submission, invoices, opt_in, prices, usernames
 from fencepost.decisions import project
-from fencepost.testing.given import given
+from fencepost.testing import given
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
 

@@ -10,9 +10,10 @@
     class TestMineAwaitable(Awaitable, TestMine): ...
 
 `EventStoreContract` is for a store that ends with its handle; `RecordingContract` and `RestoringContract` are
-for engines that keep conditions and take logs over. `Recorder` and `check` hold what
-concurrent clients did and saw against the log. Only the contract and the machine need pytest
-and Hypothesis, and import them when they are asked for.
+for engines that keep conditions and take logs over.
+`Recorder` and `check` hold what concurrent clients did and saw against the log; `given` tests a decision
+without any store. Only the contract and the machine need pytest and Hypothesis, and import them when they
+are asked for.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from .history import Violation, check
 from .recorder import History, Recorder, load
+from .scenarios import given
 
 if TYPE_CHECKING:
     from .contract import (
@@ -49,6 +51,7 @@ __all__ = [
     "StoreMachine",
     "Violation",
     "check",
+    "given",
     "load",
 ]
 
