@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from itertools import count
 from urllib.parse import urlsplit
@@ -15,9 +14,6 @@ import pytest
 import fencepost
 from fencepost import EventStore
 from fencepost.testing.postgres import PostgresServer
-
-# Debian's pgbouncer is on no package index for Python: where it is installed, the store is tested through it.
-collect_ignore = [] if shutil.which("pgbouncer") else ["test_pgbouncer.py"]
 
 
 @pytest.fixture(scope="session")
