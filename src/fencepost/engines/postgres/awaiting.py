@@ -2,7 +2,8 @@
 
 To get to a thread and back costs more than a small read does. So the first page of a reading is asked for on
 the loop, if a connection is at hand on which the statement is prepared; whatever is not as simple as that, and
-whatever fails, is left to a thread, which knows patience.
+whatever fails, is left to a thread, which knows patience. Half of the connections are left to threads, so that no
+append waits behind readings.
 """
 
 from __future__ import annotations
@@ -18,19 +19,34 @@ from .calls import Arguments, Call
 from .connections import Connections, Session
 
 
-async def awaited_rows(connections: Connections, call: Call, arguments: Arguments) -> list[tuple[Any, ...]] | None:
-    """The rows of the call; None if it cannot be made here and now."""
-    session = connections.take_idle()
-    if session is None:
-        return None
-    try:
-        if not call.send(session, arguments):
+class Awaiting:
+    """Calls awaited on the connections of a store, `most` of them at a time: the others wait their turn on the loop."""
+
+    def __init__(self, connections: Connections, most: int) -> None:
+        self._connections = connections
+        self._most = most
+        self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
+
+    async def rows(self, call: Call, arguments: Arguments) -> list[tuple[Any, ...]] | None:
+        """The rows of the call; None if it cannot be made here."""
+        loop = asyncio.get_running_loop()
+        if self._turns is None or self._turns[0] is not loop:
+            self._turns = loop, asyncio.Semaphore(self._most)
+        async with self._turns[1]:
+            return await self._rows(call, arguments)
+
+    async def _rows(self, call: Call, arguments: Arguments) -> list[tuple[Any, ...]] | None:
+        session = self._connections.take_idle()
+        if session is None:
             return None
-        return call.loaded(session, await _result(session))
-    except psycopg.Error:
-        return None
-    finally:
-        connections.give_back(session)  # who was cancelled in the middle leaves one that will be closed
+        try:
+            if not call.send(session, arguments):
+                return None
+            return call.loaded(session, await _result(session))
+        except psycopg.Error:
+            return None
+        finally:
+            self._connections.give_back(session)  # who was cancelled in the middle leaves one that will be closed
 
 
 async def _result(session: Session) -> PGresult:

@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from ...commit import Append, Verdict, recorded, records_of
 from ...errors import InvalidInput, StoreUnavailable
 from ...model import Placed, Query, RecordedAppend, SequencedEvent
-from .awaiting import awaited_rows
+from .awaiting import Awaiting
 from .calls import Call
 from .connections import Connections
 from .faults import Lost, Unreachable
@@ -83,6 +83,7 @@ class PostgresEngine:
         self._head = f"SELECT coalesce(max(position), 0) FROM {name}.event".encode()
         self._checkpoint = f"SELECT position FROM {name}.checkpoint WHERE name = %s".encode()
         self._connections = Connections(url, most=connections, patience_s=patience_s)
+        self._awaiting = Awaiting(self._connections, max(1, connections // 2))
         self._closed = False
         if create:
             install(url, schema)
@@ -126,7 +127,7 @@ class PostgresEngine:
         self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool
     ) -> tuple[int, Iterator[Sequence[SequencedEvent]], bool] | None:
         paging = self._paging(query, after=after, upto=upto, limit=limit, backwards=backwards)
-        rows = await awaited_rows(self._connections, *paging.request())
+        rows = await self._awaiting.rows(*paging.request())
         if rows is None:
             return None
         page = paging.receive(rows)
