@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 import threading
@@ -191,7 +192,7 @@ def small(folder: Path) -> list[Row]:
     return pair.rows
 
 
-def large(folder: Path, events: int) -> tuple[list[Row], list[dict[str, float]]]:
+def large(folder: Path, events: int) -> tuple[list[Row], list[dict[str, float]], dict[str, float]]:
     """Bulk, reads and conditions at 10k, 100k and more events."""
     pair = Pair(Fencepost(folder), Umadb(folder))
     growth = []
@@ -234,7 +235,35 @@ def large(folder: Path, events: int) -> tuple[list[Row], list[dict[str, float]]]
             0.7,
         )
     )
-    return pair.rows, growth
+    return pair.rows, growth, alone(pair.ours.path)
+
+
+ALONE = """
+import json, resource, sys
+from time import perf_counter
+import fencepost, fencepost.engines.sqlite
+
+def megabytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+before = megabytes()
+began = perf_counter()
+store = fencepost.open(sys.argv[1])
+opened = perf_counter()
+events = sum(1 for _ in store.read())
+print(json.dumps({
+    "events": events, "open_ms": (opened - began) * 1e3, "before_mb": before, "after_mb": megabytes(),
+}))
+"""
+
+
+def alone(path: Path) -> dict[str, float]:
+    """Opening a store and reading all of it, in a process of its own: the time of the one, the memory of the other."""
+    tries = [
+        json.loads(subprocess.run([sys.executable, "-c", ALONE, path], check=True, capture_output=True).stdout)
+        for _ in range(3)
+    ]
+    return min(tries, key=lambda figures: figures["open_ms"])
 
 
 def grown(caller: Caller, size: int) -> dict[str, float]:
@@ -297,14 +326,16 @@ def main() -> None:
         console.print(f"{name:>12}: {what}")
     rows: list[Row] = []
     growth: list[dict[str, float]] = []
+    single: dict[str, float] = {}
     with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as folder:
         for part in ("small", "large"):
             (Path(folder) / part).mkdir()
         if arguments.only != "large":
             rows += small(Path(folder) / "small")
         if arguments.only != "small":
-            more, growth = large(Path(folder) / "large", arguments.events)
+            more, growth, single = large(Path(folder) / "large", arguments.events)
             rows += more
+            console.print(f"  alone: {single}")
     console.print(table(rows))
     if arguments.results:
         arguments.results.write_text(
@@ -314,6 +345,7 @@ def main() -> None:
                     "command": " ".join(["python -m benchmarks.embedded", *sys.argv[1:]]),
                     "rows": [vars(row) | {"ratio": row.ratio, "reached": row.reached} for row in rows],
                     "growth": growth,
+                    "alone": single,
                 },
                 indent=2,
             )
