@@ -84,8 +84,8 @@ def _sizes(growth: list[dict[str, Any]]) -> str:
 def _alone(figures: dict[str, float]) -> str:
     return (
         f"A process of its own opened the store of {figures['events']:,.0f} events in {figures['open_ms']:.1f} ms "
-        f"(aim: below 50 ms), and read all of it with {figures['after_mb']:.0f} MB of memory at most (aim: below 100 MB), "
-        f"of which {figures['before_mb']:.0f} MB were taken before, by Python and what it had imported."
+        f"(aim: below 50 ms), and read all of it with {figures['after_mb']:.0f} MB of memory at most (aim: below "
+        f"100 MB), of which {figures['before_mb']:.0f} MB were taken before, by Python and what it had imported."
     )
 
 
