@@ -23,12 +23,13 @@ from pyspark.sql import functions as F
 from ..errors import InvalidInput
 from ..model import Query, checked_position
 from .boundaries import UNREADABLE, Boundary, questions_of, supposed_questions
-from .log_checks import Found, check_appends, check_checksums, check_ids, check_positions
+from .log_checks import Found, check_appends, check_checksums, check_end, check_ids, check_positions
 from .options import absolute
 from .questions import answered, matched_items
 from .recorded import recorded
 from .scanning import scan_of
 from .source import events as events_of
+from .sqlite_scan import SqliteScan
 
 NAMED: Final = 100  # violations of conditions that are named one by one; the count is of all
 TOP: Final = 10
@@ -111,6 +112,7 @@ def audit(
     scan = scan_of(address)
     with scan.open() as opened:
         head = opened.head() if upto is None else min(opened.head(), checked_position(upto, "upto"))
+        above = check_end(opened, head) if upto is None else []
     gaps = address.startswith("fdb:")
     columns = f"position {'decimal(38,0)' if gaps else 'long'}, type string, tags array<string>, id string"
     # Everything is asked of these several times, and reading them is what takes the time.
@@ -119,9 +121,12 @@ def audit(
     try:
         say("positions, ids and appends")
         found: dict[str, Found] = {}
-        total, types, found["position"] = check_positions(events, gaps=gaps)
+        total, types, found["position"] = check_positions(
+            events, gaps=gaps, begins=1 if isinstance(scan, SqliteScan) else None
+        )
         found["id"] = check_ids(events)
-        count, covered, found["append"] = check_appends(appends, head)
+        count, covered, found["append"] = check_appends(appends)
+        found["append"] += above
         say("checksums")
         checksums, found["checksum"] = check_checksums(spark, scan, head)
         say("conditions")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from typing import Final
 
 import msgspec
@@ -15,6 +15,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from ..engine import Recording
+from ..store import EventStore
+from .boundaries import LONGEST
 from .lake import verify as verify_lake
 from .lake_scan import LakeScan
 from .postgres_scan import PostgresScan
@@ -29,8 +32,8 @@ BLOCK: Final = 10_000  # positions that are counted together, so that no task ha
 Found = list[tuple[int, str]]
 
 
-def check_positions(events: DataFrame, *, gaps: bool) -> tuple[int, set[str], Found]:
-    """Positions are there once, and without gaps where the engine has none; a log that was cut may begin late.
+def check_positions(events: DataFrame, *, gaps: bool, begins: int | None) -> tuple[int, set[str], Found]:
+    """Positions are there once, without gaps where the engine has none, and from where it begins, if that is known.
 
     Also how many events there are, and of which types.
     """
@@ -42,7 +45,8 @@ def check_positions(events: DataFrame, *, gaps: bool) -> tuple[int, set[str], Fo
         F.collect_set("type").alias("types"),
     )
     found: Found = []
-    total, types, previous = 0, set[str](), None
+    total, types = 0, set[str]()
+    previous = None if begins is None else begins - 1
     for block in sorted(blocks.collect(), key=lambda block: block["block"]):
         if block["events"] > block["places"]:
             found += _repeated(events, block["block"])
@@ -67,14 +71,14 @@ def check_ids(events: DataFrame) -> Found:
     return sorted((int(row["high"]), f"the id {row['id']} is at position {row['low']} and again here") for row in twice)
 
 
-def check_appends(appends: DataFrame, head: int) -> tuple[int, int, Found]:
-    """The recorded appends grow, lie in the log, and no two of them share a position.
+def check_appends(appends: DataFrame) -> tuple[int, int, Found]:
+    """The recorded appends grow, and no two of them share a position.
 
     Also how many there are, and how many events they have.
     """
     before = Window.orderBy("last", "first").rowsBetween(Window.unboundedPreceding, -1)
     placed = appends.select("first", "last").withColumn("covered", F.coalesce(F.max("last").over(before), F.lit(0)))
-    is_wrong = (F.col("first") > F.col("last")) | (F.col("first") <= F.col("covered")) | (F.col("last") > head)
+    is_wrong = (F.col("first") > F.col("last")) | (F.col("first") <= F.col("covered"))
     count, events, wrong = placed.agg(
         F.count("*"),
         F.coalesce(F.sum(F.col("last") - F.col("first") + 1), F.lit(0)),
@@ -84,11 +88,22 @@ def check_appends(appends: DataFrame, head: int) -> tuple[int, int, Found]:
     for first, last, covered in placed.where(is_wrong).limit(NAMED).collect() if wrong else ():
         if first > last:
             found.append((last, f"the append from {first} to {last} does not grow"))
-        elif last > head:
-            found.append((last, f"the append from {first} to {last} ends above the head, {head}"))
         else:
             found.append((last, f"the append from {first} to {last} begins in another that ends at {covered}"))
     return count, events, sorted(found)
+
+
+def check_end(store: EventStore, head: int) -> Found:
+    """Nothing is recorded of events that are not there: a record and its events come in one transaction."""
+    if not isinstance(store._engine, Recording):
+        return []
+    above = list(islice(chain.from_iterable(store._engine.recorded(after=head, upto=LONGEST)), NAMED))
+    head = store.head()  # asked for last: others may go on appending
+    return [
+        (append.last, f"the append from {append.first} to {append.last} ends above the head, {head}")
+        for append in above
+        if append.last > head
+    ]
 
 
 def check_checksums(spark: SparkSession, scan: Scan, head: int) -> tuple[str, Found]:
