@@ -5,7 +5,7 @@
     watch     a subscriber that follows the store while it is attacked
     screen    what you see
     proof     what is proven afterwards: the history and the file
-    pipeline  the log on Spark: folded into balances, compared, and drawn
+    pipeline  the log on Spark: folded into balances, compared, audited, and drawn
 
 `__main__` runs the parts one after the other and ends with exit code 1 if a claim does not hold.
 """

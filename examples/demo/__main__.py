@@ -61,13 +61,15 @@ def main() -> int:
     screen.heading(
         console,
         "4. The same on Spark",
-        "Both logs, folded by the projection class that a service would decide with, and drawn.",
+        "The log folded by the projection class that a service would decide with, audited, and drawn.",
     )
     with console.status("starting Spark") as status, pipeline.started() as spark:
         status.update("folding")
         folded = pipeline.folded(spark, guarded.plan.path)
         screen.folded(console, folded, guarded)
         told = [pipeline.agrees(folded, guarded)]
+        status.update("auditing")
+        told.append(pipeline.audited(spark, guarded.plan.path))
         status.update("drawing")
         pipeline.draw(spark, {"without conditions": without.plan.path, "with conditions": guarded.plan.path}, picture)
     for claim in told:
@@ -90,7 +92,8 @@ def _options() -> argparse.Namespace:
 def _attack(console: Console, options: argparse.Namespace, path: str, *, conditions: bool, seconds: float) -> Outcome:
     plan = Plan(path, conditions, seconds, WALLETS, options.processes, options.threads)
     balances = Balances(WALLETS)
-    with fencepost.open(path) as store:
+    # What is recorded with each append, the audit proves again at the end.
+    with fencepost.open(path, record_conditions=conditions) as store:
         bank, watcher = Recorder(store, "bank"), Recorder(store, "watcher")
         bank.append([Wallet(name).deposit(BEGIN_WITH) for name in WALLETS])
         with watching(watcher, balances), attacking(plan) as attack:

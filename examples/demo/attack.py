@@ -93,7 +93,10 @@ def _share(counts: Any, start: Any) -> None:
 def _attack(plan: Plan, process: int) -> list[History]:
     """One process of attackers."""
     counts, start = _shared
-    with fencepost.open(plan.path) as store, ThreadPoolExecutor(plan.threads) as pool:
+    with (
+        fencepost.open(plan.path, record_conditions=plan.conditions) as store,
+        ThreadPoolExecutor(plan.threads) as pool,
+    ):
         attackers = [
             Attacker(
                 plan,

@@ -1,4 +1,4 @@
-"""The log on Spark: folded into balances, compared with what the subscriber saw, and drawn.
+"""The log on Spark: folded into balances, compared with what the subscriber saw, audited, and drawn.
 
 Nothing here knows how the attack went: everything follows from the file.
 """
@@ -45,6 +45,19 @@ def agrees(rows: list[Row], outcome: Outcome) -> Claim:
     if lowest != min(outcome.lowest, 0):
         return Claim(False, f"Spark finds a balance of {lowest}, and the subscriber saw {outcome.lowest} at the lowest")
     return Claim(True, f"Spark folds {outcome.balances.events:,} events into the balances that the subscriber saw")
+
+
+def audited(spark: SparkSession, path: str) -> Claim:
+    """Every condition proven again, by a join over the whole log that shares no code with the store."""
+    audit = fencepost.spark.audit(spark, path)
+    if not audit.sound:
+        return Claim(False, f"the audit has found a violation: {audit.violations[0]}")
+    (busiest,) = audit.busiest(1)
+    return Claim(
+        True,
+        f"the audit is clean: each of {audit.proven:,} recorded conditions held at its position, "
+        f"and the busiest boundary is {busiest['shape']}",
+    )
 
 
 def flows(spark: SparkSession, path: str) -> DataFrame:

@@ -34,10 +34,11 @@ def test_the_demo_runs_without_a_terminal_and_all_of_its_claims_hold(tmp_path: P
         [*command, "--folder", str(tmp_path / "demo")], cwd=ROOT, env=environment, capture_output=True, text=True
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.count("✔") == 4
+    assert ran.stdout.count("✔") == 5
     assert "no balance was ever below zero" in ran.stdout
     assert "the history is right" in ran.stdout
     assert re.search(r"Spark folds [\d,]+ events into the balances that the subscriber saw", ran.stdout)
+    assert re.search(r"the audit is clean: each of [\d,]+ recorded conditions held at its position", ran.stdout)
     assert (tmp_path / "demo" / "money.png").read_bytes().startswith(b"\x89PNG")
     assert "\x1b" not in ran.stdout
 

@@ -105,24 +105,23 @@ class Work:
         stops = self._plan.on_error == "column"
         skips = self._plan.on_error == "skip"
         current: tuple[str, ...] | None = None
-        projection: Any = None
+        saved: list[tuple[int, bytes]] = []
+        projection: Any = None  # made when the first event comes: most saved states are not touched by a refresh
         error: str | None = None
-        changed = False
         for batch in batches:
             for key, position, kind, data, stored in self._rows(batch):
                 if key != current:
-                    if projection is not None and (changed or not self._saving):
-                        self._finish(current, projection, error)
+                    self._close(current, saved, projection, error)
                     if len(self._done) >= ROWS:
                         yield self._batch()
-                    current, error, changed = key, None, False
-                    projection = self._begin(key)
+                    current, saved, projection, error = key, [], None, None
                 if kind is None:
-                    error = self._resume(projection, position, data)
+                    saved.append((position, data))
                     continue
+                if projection is None:
+                    projection, error = self._begin(key, saved)
                 if error is not None:
                     continue
-                changed = True
                 try:
                     by_type.get(kind, every).handle(projection, stored)
                 except EventUnreadable as unreadable:
@@ -135,8 +134,7 @@ class Work:
                     bug.add_note(f"This happened in {definition.name}, with event {kind!r} at position {position}.")
                     raise
                 projection.position = position
-        if projection is not None and (changed or not self._saving):
-            self._finish(current, projection, error)
+        self._close(current, saved, projection, error)
         if self._done:
             yield self._batch()
 
@@ -152,23 +150,36 @@ class Work:
             return
         versions = values(batch.column(width + 3))
         for key, position, kind, content, version in zip(keys, positions, kinds, data, versions, strict=True):
+            if kind is None:
+                yield key, position, None, content, None
+                continue
             # No handler sees more of it than its data.
             metadata = {} if version is None else {VERSION: version}
             yield key, position, kind, content, SequencedEvent(position, kind, "[]", content, 0, None, metadata)
 
-    def _begin(self, key: tuple[str, ...]) -> Any:
+    def _begin(self, key: tuple[str, ...], saved: Sequence[tuple[int, bytes]]) -> tuple[Any, str | None]:
+        """The projection as it was saved, or before any event; and the error at which it has ended."""
         made = []
         for convert, text, tag in zip(self._converts, key, self._plan.tags, strict=True):
             try:
                 made.append(text if convert is None else convert(text))
-            except msgspec.ValidationError as error:
-                raise InvalidInput(f"tag {f'{tag}:{text}'!r:.80}", f"it does not fit the scope: {error}") from None
-        return self._projection(*made)
+            except msgspec.ValidationError as problem:
+                raise InvalidInput(f"tag {f'{tag}:{text}'!r:.80}", f"it does not fit the scope: {problem}") from None
+        projection: Any = self._projection(*made)
+        error: str | None = None
+        for position, data in saved:  # of several layers, the newest last
+            state = msgspec.json.decode(data, type=Saved)
+            restore(projection, Snapshot(position, b"", bytes(state.state)))
+            error = error or state.error
+        return projection, error
 
-    def _resume(self, projection: Any, position: int, state: bytes) -> str | None:
-        saved = msgspec.json.decode(state, type=Saved)
-        restore(projection, Snapshot(position, b"", bytes(saved.state)))
-        return saved.error
+    def _close(self, key: Any, saved: Sequence[tuple[int, bytes]], projection: Any, error: str | None) -> None:
+        """What a key comes to, unless it is to be saved and has not changed."""
+        if key is None or (projection is None and self._saving):
+            return
+        if projection is None:
+            projection, error = self._begin(key, saved)
+        self._finish(key, projection, error)
 
     def _finish(self, key: Any, projection: Any, error: str | None) -> None:
         row = [getattr(projection, parameter) for parameter in self._plan.scope]
