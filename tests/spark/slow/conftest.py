@@ -8,8 +8,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 import pyspark
 import pytest
@@ -19,7 +22,8 @@ from fencepost.testing.postgres import PostgresServer
 
 SPARK_HOME = Path(pyspark.__file__).parent
 SOURCES = str(Path(__file__).parents[3] / "src")
-START_S = 120.0
+START_S = 240.0
+DRIVER_S = 600.0  # long, for a machine that is busy with other things; a test has its own end
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -44,6 +48,76 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class Driven:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+_drivers: list[Driver] = []
+
+
+@pytest.fixture(autouse=True)
+def no_driver_is_left() -> Iterator[None]:
+    """Whatever a test has come to, nothing that it has started goes on."""
+    yield
+    while _drivers:
+        _drivers.pop().kill()
+
+
+class Driver:
+    """A program that drives Spark: with its JVM in a group of their own, and what they say in files.
+
+    Pipes would be waited for as long as any process holds them, a JVM that does not end included, and a full one
+    stops whoever writes to it: so a slow machine made a test hang.
+    """
+
+    def __init__(
+        self, folder: Path, script: str, *arguments: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> None:
+        self._out, self._err = (folder / f"driver-{uuid4().hex}.{kind}" for kind in ("out", "err"))
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", script, *arguments],
+                env=env or environment(folder),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        _drivers.append(self)
+
+    def said(self) -> str:
+        return self._out.read_text(errors="replace")
+
+    def complained(self) -> str:
+        return self._err.read_text(errors="replace")
+
+    def wait_until(self, reached: Callable[[], bool]) -> None:
+        """Until then, or until the driver has ended: its end may be what shows it."""
+        deadline = time.monotonic() + DRIVER_S
+        while self.process.poll() is None and not reached():
+            assert time.monotonic() < deadline, f"the driver never got there\n{self.complained()[-2_000:]}"
+            time.sleep(0.05)
+
+    def result(self) -> Driven:
+        """When it has ended; what is left of its group goes with it."""
+        try:
+            code = self.process.wait(DRIVER_S)
+        except subprocess.TimeoutExpired:
+            code = -signal.SIGALRM
+        self.kill()
+        return Driven(code, self.said(), self.complained())
+
+    def kill(self) -> None:
+        """With -9, it and its JVM, as if the machine were gone."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
 
 class Daemon:
@@ -96,16 +170,11 @@ class Cluster:
         worker.wait_for("Successfully registered with master")
         return worker
 
-    def run(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a driver in a process of its own."""
-        return subprocess.run(
-            [sys.executable, "-c", script, self.url, *arguments],
-            env=environment(self.folder),
-            capture_output=True,
-            text=True,
-            timeout=280,
-            check=False,
-        )
+    def begin(self, script: str, *arguments: str) -> Driver:
+        return Driver(self.folder, script, self.url, *arguments)
+
+    def run(self, script: str, *arguments: str) -> Driven:
+        return self.begin(script, *arguments).result()
 
     def close(self) -> None:
         for daemon in (*self.workers, self.master):

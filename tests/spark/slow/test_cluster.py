@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 from tests.spark.conftest import stored
 from tests.spark.purses import Added
-from tests.spark.slow.conftest import Cluster, environment
+from tests.spark.slow.conftest import Cluster
 
 import fencepost
 from fencepost import Event
@@ -71,17 +68,20 @@ print("folded")
 """
 )
 
-SLOW_COUNT = (
+SLOW_COPY = (
     PRELUDE
     + """
 import time
+from pathlib import Path
+from uuid import uuid4
 def slowly(batches):
+    Path(rest[0], uuid4().hex + "-" + Path.cwd().name).touch()  # an executor's folder has its number as a name
     time.sleep(3)
     yield from batches
-print("started", flush=True)
-events = log.option("partitions", 8).option("upTo", 2000).schema("position long").load()
-total = events.mapInArrow(slowly, "position long").agg(F.count("*"), F.sum("position")).collect()[0]
-print("result", total[0], total[1])
+events = log.option("partitions", 16).option("upTo", 2000).schema("data binary, tags array<string>").load()
+copies = events.mapInArrow(slowly, events.schema).withColumn("type", F.lit("Slow"))
+copies.write.format("fencepost").option("storeFrom", "file:" + secret).option("writeId", "slow").mode("append").save()
+print("copied")
 """
 )
 
@@ -115,17 +115,21 @@ def test_a_worker_that_is_killed_in_mid_job_does_not_change_the_result(
     secret = secret_for(server.url(), tmp_path)
     with fencepost.open(server.url()) as store:
         assert store.head() >= 2_000
-    driver = subprocess.Popen(
-        [sys.executable, "-c", SLOW_COUNT, cluster.url, secret],
-        env=environment(cluster.folder),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert driver.stdout is not None
-    assert driver.stdout.readline().strip() == "started"
-    time.sleep(6)  # some tasks are done, some are running, some have not begun
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    driver = cluster.begin(SLOW_COPY, secret, str(begun))
+
+    def in_mid_job() -> bool:
+        """Some tasks are done, each worker is busy with one, and some have not begun."""
+        marks = [mark.name.rpartition("-")[2] for mark in begun.iterdir()]
+        return len(marks) >= 3 and len(set(marks)) == 2
+
+    driver.wait_until(in_mid_job)
+    assert len(list(begun.iterdir())) < 16, driver.complained()[-3_000:]
     cluster.workers[0].kill()
-    output, errors = driver.communicate(timeout=200)
-    assert "result 2000 2001000" in output, errors[-3_000:]
+    done = driver.result()
+    assert "copied" in done.stdout, done.stderr[-3_000:]
+    copied = [event for event in stored(server.url()) if event.type == "Slow"]
+    assert sorted(int(event.data) for event in copied) == list(range(2_000))
+    assert len(list(begun.iterdir())) > 16  # what was lost was done again
     cluster.workers[0] = cluster.add_worker(2)

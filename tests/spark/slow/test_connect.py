@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tests.spark.conftest import stored
-from tests.spark.slow.conftest import Daemon, environment, free_port
+from tests.spark.slow.conftest import Daemon, Driver, free_port
 
 import fencepost
 from fencepost import Event
@@ -76,14 +74,7 @@ def test_source_stream_and_sink_through_connect(server: PostgresServer, tmp_path
     connect = Daemon(tmp_path, "connect", submit, *arguments)
     try:
         connect.wait_for("Spark Connect server started")
-        done = subprocess.run(
-            [sys.executable, "-c", CLIENT, f"sc://127.0.0.1:{port}", str(secret), str(tmp_path)],
-            env=environment(tmp_path),
-            capture_output=True,
-            text=True,
-            timeout=250,
-            check=False,
-        )
+        done = Driver(tmp_path, CLIENT, f"sc://127.0.0.1:{port}", str(secret), str(tmp_path)).result()
         assert done.stdout.strip().endswith("done"), done.stderr[-3_000:] + connect.log()[-2_000:]
     finally:
         connect.kill()

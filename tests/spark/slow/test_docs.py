@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.spark.slow.conftest import environment
+import pytest
+from tests.spark.slow.conftest import Driver
 
 from fencepost.spark.options import READING, WRITING
+
+pytestmark = pytest.mark.timeout(900)  # a JVM starts, which takes long on a busy machine
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -22,14 +23,7 @@ def test_the_guide_runs(tmp_path: Path) -> None:
     for name, block in files.items():
         (tmp_path / name).write_text(block)
     program = "\n".join(block for block in blocks if block not in files.values())
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = Driver(tmp_path, program, cwd=tmp_path).result()
     assert done.returncode == 0, done.stderr[-3_000:]
     assert "|  MoneyAdded|    1|" in done.stdout
 

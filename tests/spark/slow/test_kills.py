@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from tests.spark.conftest import stored
-from tests.spark.slow.conftest import environment
+from tests.spark.slow.conftest import Driver
 
 import fencepost
 from fencepost import Event
@@ -30,7 +26,6 @@ events = spark.readStream.format("fencepost").option("store", source).option("ma
 copies = events.select("type", "tags", "data").writeStream.format("fencepost").option("store", target)
 copies = copies.option("checkpointLocation", folder + "/checkpoint").option("staging", folder + "/staging")
 query = copies.trigger(availableNow=True).start()
-print("running", flush=True)
 query.awaitTermination()
 print("finished", flush=True)
 """
@@ -42,27 +37,14 @@ def test_a_stream_that_is_killed_again_and_again_copies_exactly(tmp_path: Path) 
         store.append([Event("Counted", data=str(number).encode(), tags={"n"}) for number in range(EVENTS)])
     fencepost.open(target).close()
     chance = random.Random(5)
-    killed = 0
-    while True:
-        driver = subprocess.Popen(
-            [sys.executable, "-c", COPY, source, target, str(tmp_path)],
-            env=environment(tmp_path),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
-        assert driver.stdout is not None
-        if killed < 3:
-            assert driver.stdout.readline().strip() == "running"
-            before = len(stored(target))
-            while len(stored(target)) == before and driver.poll() is None:  # kill it while it works
-                time.sleep(0.05)
-            time.sleep(chance.uniform(0.0, 1.0))
-            os.killpg(driver.pid, signal.SIGKILL)
-            driver.wait()
-            killed += 1
-        else:
-            assert "finished" in driver.communicate(timeout=200)[0]
-            break
+    with fencepost.open(target) as watched:
+        for _ in range(3):
+            driver = Driver(tmp_path, COPY, source, target, str(tmp_path))
+            before = watched.head()
+            driver.wait_until(lambda: watched.head() > before)  # noqa: B023
+            assert driver.process.poll() is None, driver.complained()[-3_000:]
+            time.sleep(chance.uniform(0.0, 1.0))  # so that it is killed at work, each time at another step
+            driver.kill()
+    done = Driver(tmp_path, COPY, source, target, str(tmp_path)).result()
+    assert "finished" in done.stdout, done.stderr[-3_000:]
     assert [int(event.data) for event in stored(target)] == list(range(EVENTS))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.spark.slow.conftest import environment
+import pytest
+from tests.spark.slow.conftest import Driver
 
 import fencepost
 from fencepost import Event
 from fencepost.testing.postgres import PostgresServer
+
+pytestmark = pytest.mark.timeout(900)  # a JVM starts, which takes long on a busy machine
 
 
 def test_the_password_is_nowhere_that_spark_shows(server: PostgresServer, tmp_path: Path) -> None:
@@ -21,13 +22,7 @@ def test_the_password_is_nowhere_that_spark_shows(server: PostgresServer, tmp_pa
     secret = tmp_path / "address"
     secret.write_text(url)
     (tmp_path / "log").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", SHOWN, str(secret), str(tmp_path / "log")],
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = Driver(tmp_path, SHOWN, str(secret), str(tmp_path / "log")).result()
     assert done.returncode == 0, done.stderr
     password = server.password
     written = "".join(path.read_text(errors="replace") for path in (tmp_path / "log").rglob("*") if path.is_file())
