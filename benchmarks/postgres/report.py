@@ -22,6 +22,17 @@ machine, which was shared; the ratios are what counts.
 AIMS = {(1, "eventsourcing"): 2, (16, "eventsourcing"): 5, (64, "eventsourcing"): 10,
         (1, "crablet's design"): 1, (64, "crablet's design"): 2}  # fmt: skip
 OTHERS = ("eventsourcing", "crablet's design")
+LIMITS = """\
+## What limits it
+
+- **One caller** waits for a round trip and a sync. In a profile the largest parts besides are the insertion into
+  five indexes, and Python: [what was measured](../decisions/022-postgres-json-batches.md).
+- **Many callers** of one process share Python's lock, and waking a thread costs more than waking a task.
+- **Bytes**: positions grow at the end of each type and of each tag, which is in the middle of an index. So pages
+  are split in halves, of which one stays half full. `REINDEX INDEX CONCURRENTLY` packs them.
+- **Two warm tags that never meet**: every event of one of them is looked at, and in a larger store each is on a
+  page of its own.
+"""
 TASKS = "fencepost, tasks"
 
 
@@ -36,6 +47,7 @@ def write(results: Path, path: Path) -> None:
         _torture(parts["torture"]["figures"]),
         _checks(parts["sizes"]["figures"]),
         _others(parts["sizes"]["figures"]),
+        LIMITS,
     ]
     path.parent.mkdir(exist_ok=True)
     path.write_text("\n\n".join(part.strip() for part in text) + "\n")
