@@ -34,6 +34,7 @@ from .sqlite_scan import SqliteScan
 NAMED: Final = 100  # violations of conditions that are named one by one; the count is of all
 TOP: Final = 10
 
+CONDITION_KEY: Final = ("first", "kind", "number")  # tells one condition from all others
 KINDS: Final = ("condition", "unless", "position", "id", "append", "checksum", "record")
 
 
@@ -90,7 +91,7 @@ class Audit:
 
     def widest(self, top: int = TOP) -> list[dict[str, Any]]:
         """Where a boundary asks for types that no event within it ever had."""
-        return _rows(self.wider.orderBy(F.desc("conditions"), "shape", "item"), top)
+        return _rows(self.wider.orderBy(F.desc("conditions"), "item"), top)
 
 
 @dataclass(frozen=True)
@@ -137,9 +138,9 @@ def audit(
         proven, failed, unreadable = proofs.agg(
             F.count_if(is_readable), F.count_if(F.col("conflict").isNotNull()), F.count_if(~is_readable)
         ).collect()[0]
-        conditions = proofs.where(is_readable)
+        conditions = _described(proofs.where(is_readable), questions)
         found |= _refuted(conditions) if failed else {}
-        found |= {"record": _unreadable(proofs)} if unreadable else {}
+        found |= {"record": _unreadable(questions)} if unreadable else {}
     finally:
         events.unpersist()
         appends.unpersist()
@@ -154,7 +155,7 @@ def audit(
         refuted=failed,
         conditions=conditions,
         boundaries=_boundaries(conditions),
-        wider=_wider(pairs, questions.where(is_readable), len(types)),
+        wider=_wider(pairs, questions, len(types)),
         _kept=(questions, pairs, proofs),
     )
 
@@ -176,32 +177,51 @@ def what_if(spark: SparkSession, store: str, boundary: Boundary, *, upto: int | 
     events = events_of(spark, address, upto=head, columns="position long, type string, tags array<string>")
     appends = recorded(spark, scan, head)
     questions = supposed_questions(appends, boundary)
-    refused = _proofs(matched_items(events, questions), questions).persist()
+    proofs = _proofs(matched_items(events, questions), questions).persist()
     decided = appends.where("conditions <> '[]'").count()
-    conflicts = refused.where("conflict IS NOT NULL")
-    columns = ("first", "last", "after", "boundary", "conflict")
-    return WhatIf(decided, refused.count(), conflicts.count(), conflicts.select(*columns))
+    guarded, conflicts = proofs.agg(F.count("*"), F.count("conflict")).collect()[0]
+    refused = _described(proofs.where("conflict IS NOT NULL"), questions)
+    return WhatIf(decided, guarded, conflicts, refused.select("first", "last", "after", "boundary", "conflict"))
 
 
 def _proofs(pairs: DataFrame, questions: DataFrame) -> DataFrame:
-    """A row for each condition: what it was, how far from a conflict, and the last event in its way, if any is."""
-    answers = answered(pairs, questions)
-    about = ["first", "last", "kind", "number", "after", "boundary", "shape"]
-    last_seen = F.when(F.col("last_match") <= F.col("after"), F.col("last_match"))
-    judged = answers.groupBy(*about).agg(
-        F.max(last_seen).alias("last_seen"),
+    """A row for each condition: how far it was from a conflict, and the last event in its way, if any is."""
+    answers = answered(pairs, questions.select("item", "first", "last", "kind", "number", "after"))
+    judged = answers.groupBy("first", "last", "kind", "number", "after").agg(
+        F.max(F.when(F.col("last_match") <= F.col("after"), F.col("last_match"))).alias("last_seen"),
         F.max(F.when(F.col("last_match") > F.col("after"), F.col("last_match"))).alias("last_conflict"),
         F.sum("matched").alias("matched"),
     )
     window = F.greatest(F.col("first") - 1 - F.col("after"), F.lit(0))
     margin = F.col("after") - F.col("last_seen")
     return judged.select(
-        *about,
+        *CONDITION_KEY,
+        "last",
+        "after",
         "matched",
         window.alias("window"),
         margin.alias("margin"),
         F.coalesce(margin < window, F.lit(False)).alias("close"),
         F.col("last_conflict").alias("conflict"),
+    )
+
+
+def _described(proofs: DataFrame, questions: DataFrame) -> DataFrame:
+    """The proofs with what they are about, which is long and was left aside."""
+    texts = questions.where("boundary IS NOT NULL").select(*CONDITION_KEY, "boundary", "shape")
+    return proofs.join(texts, list(CONDITION_KEY)).select(
+        "first",
+        "last",
+        "kind",
+        "number",
+        "after",
+        "boundary",
+        "shape",
+        "matched",
+        "window",
+        "margin",
+        "close",
+        "conflict",
     )
 
 
@@ -217,8 +237,8 @@ def _refuted(conditions: DataFrame) -> dict[str, Found]:
     return found
 
 
-def _unreadable(proofs: DataFrame) -> Found:
-    rows = proofs.where(F.col("kind") == UNREADABLE).limit(NAMED).collect()
+def _unreadable(questions: DataFrame) -> Found:
+    rows = questions.where(F.col("kind") == UNREADABLE).limit(NAMED).collect()
     return sorted((row["first"], f"what was recorded of it cannot be decoded: {row['boundary']}") for row in rows)
 
 
@@ -226,7 +246,7 @@ def _boundaries(conditions: DataFrame) -> DataFrame:
     """By shape: how busy it was, how many different boundaries had it, and how close conflicts came."""
     return conditions.groupBy("kind", "shape").agg(
         F.countDistinct("first").alias("appends"),
-        F.countDistinct("boundary").alias("boundaries"),
+        F.countDistinct(F.xxhash64("boundary")).alias("boundaries"),
         F.avg("matched").alias("matched"),
         F.percentile_approx("window", 0.5).alias("median_window"),
         F.max("window").alias("longest_window"),
@@ -238,21 +258,22 @@ def _boundaries(conditions: DataFrame) -> DataFrame:
 
 
 def _wider(pairs: DataFrame, questions: DataFrame, every_type: int) -> DataFrame:
-    """Items that ask for more types than the events within them ever had, by shape."""
-    matched = pairs.groupBy("item").agg(F.collect_set("type").alias("found"))
-    asked = questions.groupBy("shape", "item_shape", "item").agg(
-        F.count("*").alias("conditions"), F.first("item_types").alias("asked")
+    """Kinds of items that ask for more types than the events within them ever had."""
+    found = pairs.groupBy("item").agg(F.collect_set("type").alias("found"))
+    asked = (
+        questions.where("item IS NOT NULL")
+        .groupBy("item_shape", "item")
+        .agg(F.count("*").alias("conditions"), F.first("item_types").alias("asked"))
     )
     return (
-        asked.join(matched, "item", "left")
-        .groupBy("shape", "item_shape")
+        asked.join(found, "item", "left")
+        .groupBy("item_shape")
         .agg(
             F.sum("conditions").alias("conditions"),
-            F.array_sort(F.flatten(F.collect_set("asked"))).alias("asked"),
-            F.array_sort(F.array_distinct(F.flatten(F.collect_list("found")))).alias("found"),
+            F.first("asked").alias("asked"),  # a shape names its types, so they are the same for all of its items
+            F.array_sort(F.array_distinct(F.flatten(F.collect_set("found")))).alias("found"),
         )
         .select(
-            "shape",
             F.col("item_shape").alias("item"),
             "conditions",
             "asked",

@@ -7,7 +7,7 @@ The *shape* of a boundary is what is left of its query without the names of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ CONDITION: Final = "condition"
 UNLESS: Final = "unless"
 UNREADABLE: Final = "unreadable"
 
-# One row for each item of each condition of each append.
+# One row for each item of each condition of each append; boundary and shape are with the first item of each.
 QUESTIONS: Final = (
     "first long, last long, kind string, number int, after long, boundary string, shape string, "
     "item string, item_shape string, item_types array<string>"
@@ -126,21 +126,19 @@ def _supposed_questions(batches: Iterator[pa.RecordBatch], boundary: Boundary) -
 
 
 def _rows(append: RecordedAppend, kind: str, number: int, after: int, query: Query) -> list[dict[str, Any]]:
+    """A row for each item. What is said of the condition as a whole is said once, with the first: it is long."""
     common = {
         "first": append.first,
         "last": append.last,
         "kind": kind,
         "number": number,
         "after": min(after, LONGEST),
-        "boundary": query.to_json(),
-        "shape": shape_of(query),
     }
-    return [
-        common
-        | {
-            "item": Query((item,)).to_json(),
-            "item_shape": item_shape(item),
-            "item_types": sorted(item.types),
-        }
-        for item in query.items
-    ]
+    rows = [common | _about_item(item) for item in query.items]
+    rows[0] |= {"boundary": query.to_json(), "shape": shape_of(query)}
+    return rows
+
+
+@lru_cache(maxsize=100_000)  # conditions repeat their items
+def _about_item(item: QueryItem) -> dict[str, Any]:
+    return {"item": Query((item,)).to_json(), "item_shape": item_shape(item), "item_types": sorted(item.types)}
