@@ -377,6 +377,7 @@ def write(target: Path) -> None:
     for name in ("scan", "postgres", "fold", "match", "lake"):
         for figure in results.get(name, {}).get("figures", []):
             lines.append(_line(figure))
+    lines += ["", NOTES.strip()]
     if "memory" in results:
         lines += ["", "## Memory", "", MEMORY.strip(), "", "| events | scan, MiB | export, MiB |", "|---:|---:|---:|"]
         lines += [
@@ -405,6 +406,19 @@ INTRODUCTION = """
 
 Both sides of a ratio were measured in one session (`local[2]`), the best of several rounds. Events have
 200 bytes of JSON and 3 tags, an id each, and metadata every tenth. `make bench-spark` measures it again.
+"""
+
+NOTES = """
+## How to read it
+
+- **A scan** carries each event from SQLite through Python and a socket into Java. Parquet is decoded in Java
+  alone, whole columns at a time; a payload that is mostly padding, as here, suits its compression; and two of its
+  columns are next to nothing, while SQLite still walks every row. For many scans of one log,
+  [export a lake](../how-to/spark.md#keep-a-lake).
+- **`local[1]`** keeps a core busy in Java and another in Python at the same time: on two cores there is little left
+  for `local[2]` to add.
+- **A refresh** has the fixed costs of a Spark job, whatever there is to fold: reading the saved states, a shuffle,
+  writing a layer. They weigh less the longer the whole fold takes.
 """
 
 MEMORY = """
