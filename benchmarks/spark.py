@@ -203,7 +203,7 @@ def measure_fold(spark: SparkSession) -> Rows:
             SMALL / both,
             SMALL / single,
             1.6,
-            "local[1], which keeps a core busy in Java and another in Python",
+            "local[1]",
         ),
         row(f"{name}, 2 cores", "events/s", SMALL / both, SMALL / pinned, 1.6, "local[1], held to 1 core"),
         row("refresh of a view after 1% new events", "s", min(refreshed) / both, None, -0.2, "the whole fold")
@@ -415,8 +415,8 @@ NOTES = """
   alone, whole columns at a time; a payload that is mostly padding, as here, suits its compression; and two of its
   columns are next to nothing, while SQLite still walks every row. For many scans of one log,
   [export a lake](../how-to/spark.md#keep-a-lake).
-- **`local[1]`** keeps a core busy in Java and another in Python at the same time: on two cores there is little left
-  for `local[2]` to add.
+- **`local[1]`** uses more than one core already, since Java and Python work at the same time; held to one core, it
+  shows what a second one brings.
 - **A refresh** has the fixed costs of a Spark job, whatever there is to fold: reading the saved states, a shuffle,
   writing a layer. They weigh less the longer the whole fold takes.
 """
