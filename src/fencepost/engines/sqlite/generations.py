@@ -25,7 +25,7 @@ from .files import run, value
 from .search import EVERY, Run, list_run
 from .tail import Tail
 
-GENERATION_EVENTS: Final = 262_144  # what a generation of level 0 holds before the next one begins
+GENERATION_EVENTS: Final = 131_072  # what a generation of level 0 holds before the next one begins
 MERGED: Final = 8  # so many of one level become one of the next
 STEP_POSTINGS: Final = 20_000  # moved or deleted in one step: some ten milliseconds
 RARE: Final = 64  # a term with so many postings in a generation is read as a whole
