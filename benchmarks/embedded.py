@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from time import perf_counter
+from typing import TypeAlias
 
 from rich.console import Console
 from rich.table import Table
@@ -91,9 +92,10 @@ class Pair:
         console.print(f"  {work:<48} {row.ours:>12,.2f} {row.theirs:>12,.2f} {unit:<9} {row.ratio:>8,.2f}x")
 
 
-def in_threads(
-    peer: Fencepost | Umadb, callers: int, each: int, act: Callable[[Caller, Sequence[Fact]], None], size: int = 1
-) -> float:
+Act: TypeAlias = Callable[[Caller, Sequence[Fact]], None]
+
+
+def in_threads(peer: Fencepost | Umadb, callers: int, each: int, act: Act, size: int = 1) -> float:
     """How many acts a second so many callers do together. What they append is made beforehand."""
     made = [peer.caller() for _ in range(callers)]
     work_of = [[[fact(next(numbers)) for _ in range(size)] for _ in range(each)] for _ in range(callers)]

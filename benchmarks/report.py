@@ -92,7 +92,7 @@ def _alone(figures: dict[str, float]) -> str:
 def _stretches(stretches: list[dict[str, float]]) -> str:
     first = stretches[0]["rate"]
     lines = [
-        "## Bulk append up to five million events",
+        "## Bulk append as the store grows",
         "",
         "One thread appends 1,000 events at a time; another appends single events meanwhile and waits.",
         "",
