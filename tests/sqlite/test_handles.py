@@ -178,6 +178,21 @@ def test_a_condition_on_what_was_the_tail_a_moment_ago_is_judged_in_memory(
     assert refusal.value.conflict.position == before + 1
 
 
+@pytest.mark.usefixtures("small")
+def test_a_short_reading_by_two_tags_finds_those_that_have_both(open_store: Open) -> None:
+    store = open_store()
+    both = Event("Happened", tags={"a", "b"})
+    store.append([*tagged("a"), both, *tagged("b")])
+    for _ in range(20):
+        store.append(tagged("c"))
+    assert sqlite_of(store)._view[0].floor > 3, "they are on disk"
+    query = Query.of(tags={"a", "b"})
+    assert [event.position for event in store.read(query)] == [2]
+    with pytest.raises(ConditionFailed) as refusal:
+        store.append(tagged("x"), AppendCondition(query))
+    assert refusal.value.conflict.position == 2
+
+
 def test_a_short_reading_that_fails_fails_for_the_one_who_asked_alone(
     open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
