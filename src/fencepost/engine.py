@@ -4,9 +4,9 @@ An engine does only what no two of them do alike: commit a batch, scan, tell the
 new one, keep checkpoints. `EventStore` does everything else. `fencepost.testing` holds the suite
 that an engine must pass, ours or yours.
 
-Three more things an engine may do or leave: begin a reading in one step (`Beginning`), keep what each
-append was conditional on (`Recording`), and take events with positions and times of their own
-(`Restoring`). A store asks whether it does.
+More that an engine may do or leave: begin a reading in one step (`Beginning`), and on an event loop
+(`BeginningAwaitably`); keep what each append was conditional on (`Recording`); take events with positions
+and times of their own (`Restoring`). A store asks whether it does.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Engine(Protocol):
 
 @runtime_checkable
 class Beginning(Protocol):
-    """An engine for which the head and the first page of a reading are one round trip."""
+    """An engine that gets the head and the first page of a reading in one step, cheaper than one by one."""
 
     def begin(
         self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool

@@ -25,7 +25,7 @@ from fencepost import (
     StoreError,
 )
 from fencepost.commit import Append, Ledger, Verdict, judge
-from fencepost.engines.sqlite import SqliteEngine, engine, verify
+from fencepost.engines.sqlite import SqliteEngine, drafts, engine, verify
 from fencepost.engines.sqlite.tail import Tail
 from fencepost.testing.disk import Disk, Step, failing, no_fault
 
@@ -170,8 +170,8 @@ def test_a_condition_on_what_was_the_tail_a_moment_ago_is_judged_in_memory(
     def on_disk(*given: object) -> None:
         raise AssertionError("the disk was asked")
 
-    monkeypatch.setattr(engine, "shortlist", on_disk)
-    monkeypatch.setattr(engine, "ready_parts", on_disk)
+    monkeypatch.setattr(drafts, "shortlist", on_disk)
+    monkeypatch.setattr(drafts, "ready_parts", on_disk)
     assert store.append(tagged("x"), AppendCondition(A, after=before)).first > before
     with pytest.raises(ConditionFailed) as refusal:
         store.append(tagged("x"), AppendCondition(B, after=before))

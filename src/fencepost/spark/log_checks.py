@@ -128,7 +128,7 @@ def check_checksums(spark: SparkSession, scan: Scan, head: int) -> tuple[str, Fo
 
 
 def _wrong_checksums(batches: Iterator[pa.RecordBatch], scan: SqliteScan) -> Iterator[pa.RecordBatch]:
-    from ..engines.sqlite.engine import checksum
+    from ..engines.sqlite.drafts import checksum
 
     with reporting():
         for batch in batches:

@@ -17,10 +17,8 @@ from array import array
 from collections.abc import Iterator, Sequence
 from itertools import count, islice, starmap
 from math import inf
-from time import monotonic, time_ns
+from time import monotonic
 from typing import Any, Final, NamedTuple, TypeAlias
-from uuid import UUID
-from zlib import crc32
 
 import apsw
 
@@ -28,7 +26,8 @@ from ...buckets import matches
 from ...commit import Append, Verdict, judge, records_of
 from ...errors import StoreClosed
 from ...gathering import Gathering
-from ...model import Query, RecordedAppend, SequencedEvent, decode_tags, encode_metadata, encode_tags
+from ...model import Query, RecordedAppend, SequencedEvent, decode_tags
+from .drafts import Draft, Row, checkpoint_of, checksum
 from .files import Readers, connect, prepare_file, run, snapshot, storage_errors, transaction, value
 from .generations import (
     RARE,
@@ -36,7 +35,6 @@ from .generations import (
     Types,
     indexed_upto,
     insert_many,
-    position_of,
     ready_parts,
     shortlist,
     write_tail,
@@ -58,7 +56,6 @@ READS: Final = 16  # so many short reads are done in one go for those who wait
 MERGE_REST: Final = 3  # after a step of merging, so many times its duration belong to the callers
 POLL_S: Final = 0.01  # how often a waiting reader looks for other processes' commits
 
-Row: TypeAlias = tuple[int, str, str, bytes, int, bytes | None, str | None, int]
 Page: TypeAlias = tuple[list[SequencedEvent], int]
 
 
@@ -180,7 +177,7 @@ class SqliteEngine:
 
     def checkpoint(self, name: str) -> int:
         with self._readers.lend() as connection:
-            return _checkpoint(connection, name)
+            return checkpoint_of(connection, name)
 
     def close(self) -> None:
         with self._writing:
@@ -421,75 +418,6 @@ class Overtaken(Exception):
     """Another process has committed since the batch was judged."""
 
 
-class Draft:
-    """The ledger of one batch: the tail and the generations, and what the batch adds to the tail."""
-
-    def __init__(self, tail: Tail, older: Tail | None, connection: apsw.Connection, types: Types) -> None:
-        self.rows: list[Row] = []
-        self.checkpoints: dict[str, int] = {}
-        self._tail = tail
-        self._older = older
-        self._connection = connection
-        self._types = types
-        self._now = time_ns() // 1000
-
-    def head(self) -> int:
-        return self._tail.head
-
-    def first_match(self, query: Query, after: int) -> int | None:
-        if after < self._tail.floor:
-            position = self._first_indexed(query, after)
-            if position is not None:
-                return position
-        return self._tail.first_match(query, after)
-
-    def _first_indexed(self, query: Query, after: int) -> int | None:
-        older = self._older
-        if older is not None and older.floor <= after:
-            return older.first_match(query, after)
-        short = shortlist(self._connection, self._types, query, after, self._tail.floor)
-        if short is not None and (not short or all(len(item.tags) == 1 for item in query.items)):
-            return short[0] if short else None
-        with snapshot(self._connection):
-            for part in ready_parts(self._connection, self._types, after, self._tail.floor):
-                for position in search(part, query):
-                    return position
-        return None
-
-    def position_of(self, id: UUID) -> int | None:
-        position = self._tail.position_of(id.bytes)
-        return position_of(self._connection, id.bytes) if position is None and self._tail.floor else position
-
-    def checkpoint(self, name: str) -> int:
-        return self.checkpoints[name] if name in self.checkpoints else _checkpoint(self._connection, name)
-
-    def stage(self, append: Append) -> None:
-        for event in append.events:
-            id = None if event.id is None else event.id.bytes
-            self._tail.add(event.type, event.tags, id)
-            content = (
-                self._tail.head,
-                event.type,
-                encode_tags(event.tags),
-                event.data,
-                self._now,
-                id,
-                encode_metadata(event.metadata),
-            )
-            self.rows.append((*content, checksum(*content)))
-        if append.checkpoint is not None:
-            name, position = append.checkpoint
-            self.checkpoints[name] = position
-
-
-def checksum(
-    position: int, type: str, tags: str, data: bytes, recorded_at: int, id: bytes | None, metadata: str | None
-) -> int:
-    """CRC-32 of a row. NUL separates the fields, which cannot contain it, and the data comes last."""
-    rest = f"{position}\0{type}\0{tags}\0{recorded_at}\0{id.hex() if id else ''}\0{metadata or ''}\0"
-    return crc32(data, crc32(rest.encode()))
-
-
 def _events(connection: apsw.Connection, sql: str, bindings: Any) -> list[SequencedEvent]:
     return list(starmap(SequencedEvent, connection.execute(sql, bindings).fetchall()))
 
@@ -503,7 +431,3 @@ def _seen(page: Sequence[SequencedEvent], after: int, upto: int, limit: int, bac
     if len(page) == limit:
         return page[-1].position - 1 if backwards else page[-1].position
     return after if backwards else upto
-
-
-def _checkpoint(connection: apsw.Connection, name: str) -> int:
-    return int(value(connection, "SELECT position FROM checkpoints WHERE name = ?", (name,)) or 0)

@@ -18,7 +18,8 @@ import msgspec
 
 from ...errors import InvalidInput
 from ...model import RecordedAppend, decode_metadata, decode_tags, encode_metadata, encode_tags
-from .engine import HEAD, checksum
+from .drafts import checksum
+from .engine import HEAD
 from .files import connect, prepare_file, run, snapshot, storage_errors, value
 from .recording import is_recorded
 from .search import EVERY
