@@ -106,14 +106,18 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """In one step, and on disk before it counts."""
-    draft = folder / f"{MANIFEST}.{os.getpid()}"
+    write_in_one_step(folder / MANIFEST, manifest)
+
+
+def write_in_one_step(path: Path, content: msgspec.Struct) -> None:
+    """As JSON, whole or not at all, and on disk before it counts."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
     with draft.open("wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+        file.write(msgspec.json.format(msgspec.json.encode(content), indent=1))
         file.flush()
         os.fsync(file.fileno())
-    draft.replace(folder / MANIFEST)
-    sync_folder(folder)
+    draft.replace(path)
+    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

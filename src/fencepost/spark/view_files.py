@@ -22,7 +22,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from ..errors import FormatUnsupported, StoreCorrupt, StoreUnavailable
-from .lake_files import sync_folder
+from .lake_files import sync_folder, write_in_one_step
 
 FORMAT: Final = 1
 MANIFEST: Final = "view.json"
@@ -76,14 +76,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """In one step, and on disk before it counts."""
-    draft = folder / f"{MANIFEST}.{os.getpid()}"
-    with draft.open("wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(folder / MANIFEST)
-    sync_folder(folder)
+    write_in_one_step(folder / MANIFEST, manifest)
 
 
 @contextmanager
