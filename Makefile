@@ -4,7 +4,8 @@
 #   make setup           .venv with every extra
 #   make demo            wallets under attack, then on Spark, in a minute
 #   make test            the tests, but for the slowest on Spark
-#   make test-all        those too
+#   make test-slow       those: clusters, Spark Connect, kill -9
+#   make test-all        all of them
 #   make check           ruff, mypy, import-linter
 #   make bench           against other stores, in one run, as ratios
 #   make bench-postgres  the same for the PostgreSQL engine
@@ -20,12 +21,13 @@ PYTHON ?= python3
 EXTRAS := postgres,foundationdb,server,spark,lake,dev
 BIN := .venv/bin
 READY := .venv/ready
+PYTEST := -q -n 2 --dist loadgroup --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := all
-.PHONY: all setup demo test test-all check bench bench-postgres bench-spark bench-wallet clean
+.PHONY: all setup demo test test-slow test-all check bench bench-postgres bench-spark bench-wallet clean
 
 all: check test
 
@@ -49,11 +51,13 @@ demo: $(READY)
 	@$(BIN)/python -m examples.demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -q --ignore=tests/spark/slow
+	$(BIN)/python -m pytest $(PYTEST) --ignore=tests/spark/slow
 
 # What starts clusters of its own, or kills Spark again and again, takes minutes more.
-test-all: $(READY)
-	$(BIN)/python -m pytest -q
+test-slow: $(READY)
+	$(BIN)/python -m pytest $(PYTEST) tests/spark/slow
+
+test-all: test test-slow
 
 check: $(READY)
 	$(BIN)/ruff check .
