@@ -2,7 +2,8 @@
 
 Nothing of the store is written twice. Appends go into the same group commit, and what blocks
 runs on a few threads: one commits for all tasks that append meanwhile, so a thousand waiting
-tasks cost one thread hop a batch, not one each. Live subscriptions take no thread at all.
+tasks cost one thread hop a batch, not one each; and none where the engine can commit on the
+loop, led by a task of the store. Live subscriptions take no thread at all.
 
 Cancelling an `append` takes it back if no batch has taken it yet: then it is not stored and
 never will be. Otherwise it will be stored whole or refused, and the cancelled task is not told
@@ -13,13 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from .commit import Append, GroupCommit, Verdict
-from .engine import BeginningAwaitably
+from .engine import BeginningAwaitably, CommittingAwaitably
 from .errors import ReadingNotFinished, StoreClosed
 from .gathering import Pending
 from .model import AppendCondition, Event, Placed, Query, RecordedAppend, SequencedEvent
@@ -30,6 +32,7 @@ from .subscription import Feed
 __all__ = ["AsyncEventStore", "AsyncReading", "AsyncSubscription", "open"]
 
 Result = TypeVar("Result")
+CommitAwaiting: TypeAlias = Callable[[Sequence[Append]], Awaitable[Sequence[Verdict] | None]]
 
 THREADS: Final = 8  # one leads the commits, the others read
 
@@ -50,6 +53,7 @@ class AsyncEventStore:
         self._store = EventStore(engine)
         self._engine = engine
         self._begin_awaiting = engine.begin_awaiting if isinstance(engine, BeginningAwaitably) else None
+        self._commit_awaiting = engine.commit_awaiting if isinstance(engine, CommittingAwaitably) else None
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="fencepost-aio")
         self._closed = False
 
@@ -68,7 +72,7 @@ class AsyncEventStore:
         if group is None:
             verdict = (await self._run(self._engine.commit, [append]))[0]
         else:
-            awaited = Awaited(append, group, self._threads)
+            awaited = Awaited(append, group, self._threads, self._commit_awaiting)
             try:
                 verdict = await awaited.decision()
             except asyncio.CancelledError:
@@ -161,29 +165,66 @@ class AsyncEventStore:
 
 
 class Awaited(Pending[Append, Verdict]):
-    """An append whose caller is a task: woken through its loop, led by a thread of the store."""
+    """An append whose caller is a task: woken through its loop, led by a thread of the store, or by a task of its own.
 
-    __slots__ = ("_future", "_group", "_loop", "_threads")
+    The task that leads is not the caller's, which may be cancelled.
+    """
 
-    def __init__(self, append: Append, group: GroupCommit, threads: ThreadPoolExecutor) -> None:
+    __slots__ = ("_commit", "_future", "_group", "_leading", "_loop", "_thread", "_threads")
+
+    def __init__(
+        self, append: Append, group: GroupCommit, threads: ThreadPoolExecutor, commit: CommitAwaiting | None
+    ) -> None:
         super().__init__(append)
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._future: asyncio.Future[None] = self._loop.create_future()
         self._group = group
         self._threads = threads
+        self._commit = commit
 
     async def decision(self) -> Verdict:
         if self._group.enqueue(self):
-            self._threads.submit(self._lead)
+            if self._commit is None:
+                self._threads.submit(self._lead)
+            else:
+                self._leading = self._loop.create_task(self._lead_on_loop(self._commit))
         await self._future
         return self.result()
 
     def wake(self) -> None:
         """Called by the leader. To be appointed means: a thread of ours is to lead."""
-        if self.decided:
-            self._loop.call_soon_threadsafe(self._settle)
-        else:
+        if not self.decided:
             self._threads.submit(self._lead)
+        elif threading.get_ident() == self._thread:
+            self._settle()
+        else:
+            self._loop.call_soon_threadsafe(self._settle)
+
+    async def _lead_on_loop(self, commit: CommitAwaiting) -> None:
+        more = True
+        while more:
+            batch = self._group.take()
+            done = False
+            try:
+                if batch:
+                    await self._decide_on_loop(batch, commit)
+                done = True
+            finally:
+                more = self._group.finish(batch, keep=done)
+
+    async def _decide_on_loop(self, batch: Sequence[Pending[Append, Verdict]], commit: CommitAwaiting) -> None:
+        try:
+            verdicts = await commit([pending.request for pending in batch])
+        except Exception as error:
+            for pending in batch:
+                pending.error = error
+            return
+        if verdicts is None:
+            await self._loop.run_in_executor(self._threads, self._group.decide, batch)
+            return
+        for pending, verdict in zip(batch, verdicts, strict=True):
+            pending.outcome = verdict
 
     def _lead(self) -> None:
         while self._group.lead(keep=True):

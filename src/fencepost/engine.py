@@ -5,8 +5,8 @@ new one, keep checkpoints. `EventStore` does everything else. `fencepost.testing
 that an engine must pass, ours or yours.
 
 More that an engine may do or leave: begin a reading in one step (`Beginning`), and on an event loop
-(`BeginningAwaitably`); keep what each append was conditional on (`Recording`); take events with positions
-and times of their own (`Restoring`). A store asks whether it does.
+(`BeginningAwaitably`); commit on an event loop (`CommittingAwaitably`); keep what each append was conditional on
+(`Recording`); take events with positions and times of their own (`Restoring`). A store asks whether it does.
 """
 
 from __future__ import annotations
@@ -74,6 +74,14 @@ class BeginningAwaitably(Protocol):
         self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool
     ) -> tuple[int, Iterator[Sequence[SequencedEvent]], bool] | None:
         """As `Beginning.begin`, and whether the pages are all at hand; None if it takes a thread after all."""
+
+
+@runtime_checkable
+class CommittingAwaitably(Protocol):
+    """An engine that can commit on an event loop, without a thread."""
+
+    async def commit_awaiting(self, appends: Sequence[Append]) -> Sequence[Verdict] | None:
+        """As `Engine.commit`, of which one is at work at a time; None if it takes a thread after all."""
 
 
 @runtime_checkable

@@ -15,9 +15,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from .errors import StoreError
+
+if TYPE_CHECKING:
+    import asyncio
 
 Request = TypeVar("Request")
 Outcome = TypeVar("Outcome")
@@ -122,32 +125,20 @@ class Gathering(Generic[Request, Outcome]):
 
         With `keep`, keep the lead while more is waiting, and return True for as long as it is.
         """
-        batch = self._take()
-        more = interrupted = True
+        batch = self.take()
+        done = more = False
         try:
             if batch:
-                self._decide(batch)
-            interrupted = False
+                self.decide(batch)
+            done = True
         finally:
-            with self._lock:
-                more = keep and not interrupted and bool(self._queue)
-                if not more:
-                    # Before the others are woken, so that the next batch overlaps with their work.
-                    self._appoint()
-            for pending in batch:
-                if not pending.decided:
-                    # An interrupt is the leader's own affair, but nobody may wait for it for ever.
-                    pending.error = StoreError("the thread that worked for this one was interrupted")
-                pending.wake()
+            more = self.finish(batch, keep=keep and done)
         return more
 
-    def _take_the_lead(self) -> bool:
-        with self._lock:
-            leads = not self._led
-            self._led = True
-            return leads
+    # The steps of leading, for one who leads in another way.
 
-    def _take(self) -> list[Pending[Request, Outcome]]:
+    def take(self) -> list[Pending[Request, Outcome]]:
+        """What is to be done as one batch."""
         with self._lock:
             batch: list[Pending[Request, Outcome]] = []
             size = 0
@@ -158,7 +149,8 @@ class Gathering(Generic[Request, Outcome]):
                 batch.append(self._queue.popleft())
             return batch
 
-    def _decide(self, batch: list[Pending[Request, Outcome]]) -> None:
+    def decide(self, batch: Sequence[Pending[Request, Outcome]]) -> None:
+        """Do it."""
         try:
             outcomes = self._act([pending.request for pending in batch])
         except Exception as error:
@@ -167,6 +159,26 @@ class Gathering(Generic[Request, Outcome]):
             return
         for pending, outcome in zip(batch, outcomes, strict=True):
             pending.outcome = outcome
+
+    def finish(self, batch: Sequence[Pending[Request, Outcome]], *, keep: bool) -> bool:
+        """Tell everybody. The lead is passed on unless it is kept and more is waiting, which is returned."""
+        with self._lock:
+            more = keep and bool(self._queue)
+            if not more:
+                # Before the others are woken, so that the next batch overlaps with their work.
+                self._appoint()
+        for pending in batch:
+            if not pending.decided:
+                # An interrupt is the leader's own affair, but nobody may wait for it for ever.
+                pending.error = StoreError("the thread or task that worked for this one was interrupted")
+            pending.wake()
+        return more
+
+    def _take_the_lead(self) -> bool:
+        with self._lock:
+            leads = not self._led
+            self._led = True
+            return leads
 
     def _appoint(self) -> None:
         """Make the first of those who wait the leader. Called under the lock."""
@@ -181,3 +193,38 @@ class Gathering(Generic[Request, Outcome]):
         with self._lock:
             if withdrawn and pending.appointed:
                 self._appoint()
+
+
+class Turns(Generic[Request, Outcome]):
+    """What tasks ask for in one turn of their event loop, done in one go at its end, on the loop itself.
+
+    For what takes less time than it would take to get to a thread.
+    """
+
+    def __init__(self, act: Callable[[Sequence[Request]], Sequence[Outcome]]) -> None:
+        self._act = act
+        self._asked: dict[asyncio.AbstractEventLoop, list[tuple[Request, asyncio.Future[Outcome]]]] = {}
+
+    def ask(self, request: Request) -> asyncio.Future[Outcome]:
+        """Await the outcome."""
+        from asyncio import get_running_loop  # who has no loop need not load it
+
+        loop = get_running_loop()
+        future: asyncio.Future[Outcome] = loop.create_future()
+        asked = self._asked.get(loop)
+        if asked is None:
+            asked = self._asked[loop] = []
+            loop.call_soon(self._do, loop)
+        asked.append((request, future))
+        return future
+
+    def _do(self, loop: asyncio.AbstractEventLoop) -> None:
+        waiting = [(request, future) for request, future in self._asked.pop(loop) if not future.done()]
+        try:
+            outcomes = self._act([request for request, _ in waiting])
+        except Exception as error:
+            for _, future in waiting:
+                future.set_exception(error)
+            return
+        for (_, future), outcome in zip(waiting, outcomes, strict=True):
+            future.set_result(outcome)

@@ -284,6 +284,34 @@ def encode_conditions(conditions: Iterable[AppendCondition]) -> str:
     return f"[{','.join([condition.to_json() for condition in conditions])}]"
 
 
+def event_of(type: str, data: bytes, tags: Iterable[str], metadata: Mapping[str, str] | None) -> Event:
+    """An event of a type that was checked before, as that of a declared event was."""
+    event, put = object.__new__(Event), object.__setattr__
+    put(event, "type", type)
+    put(event, "data", _checked_data(data))
+    put(event, "tags", checked_tags(tags, "tags"))
+    put(event, "id", None)
+    put(event, "metadata", _checked_metadata(metadata) if metadata else {})
+    return event
+
+
+def item_of(types: frozenset[str], tags: Iterable[str]) -> QueryItem:
+    """An item for types that were checked before, as those of declared events were."""
+    item = object.__new__(QueryItem)
+    object.__setattr__(item, "types", types)
+    object.__setattr__(item, "tags", checked_tags(tags, "tags"))
+    return item
+
+
+def query_of_items(items: tuple[QueryItem, ...]) -> Query:
+    """A query of items that come from other queries, so that each of them is known to be one."""
+    if not 0 < len(items) <= MAX_ITEMS:
+        return Query(items)  # which says so
+    query = object.__new__(Query)
+    object.__setattr__(query, "items", items)
+    return query
+
+
 def checked_type(value: object, field: str) -> str:
     return _checked_string(value, field, MAX_TYPE_BYTES)
 

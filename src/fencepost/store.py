@@ -299,8 +299,9 @@ class Known:
         checked_position(event.position, "position")
         if event.type not in self._types:
             self._types.add(checked_type(event.type, "type"))
-        if len(event.tags) > MAX_TAGS or not event.tags <= self._tags:
-            self._tags |= checked_tags(event.tags, "tags")
+        tags = event.tags
+        if len(tags) > MAX_TAGS or not tags <= self._tags:
+            self._tags |= checked_tags(tags, "tags")
         if not isinstance(event.data, bytes) or len(event.data) > MAX_DATA_BYTES or event._metadata:
             event.event  # noqa: B018
         if event._id is not None and not (isinstance(event._id, bytes) and len(event._id) == 16):

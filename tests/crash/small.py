@@ -11,6 +11,7 @@ from fencepost.engines.sqlite import engine, generations, merging
 SMALL: list[tuple[Any, str, int]] = [
     (engine, "TAIL_EVENTS", 4),
     (engine, "UNINDEXED_EVENTS", 3),
+    (engine, "SHORT_READ", 6),
     (engine, "CHECKPOINT_PAGES", 30),
     (engine, "MERGE_REST", 0),
     (engine, "PAGE_EVENTS", 5),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -20,13 +22,13 @@ from fencepost import (
     EventStore,
     Placed,
     Query,
-    SequencedEvent,
     StoreCorrupt,
     StoreError,
 )
+from fencepost.buckets import matches
 from fencepost.commit import Append, Ledger, Verdict, judge
 from fencepost.engines.sqlite import SqliteEngine, drafts, engine, verify
-from fencepost.engines.sqlite.tail import Tail
+from fencepost.engines.sqlite.tail import KEPT_BYTES, Tail
 from fencepost.testing.disk import Disk, Step, failing, no_fault
 
 Open = Callable[[], EventStore]
@@ -193,20 +195,37 @@ def test_a_short_reading_by_two_tags_finds_those_that_have_both(open_store: Open
     assert refusal.value.conflict.position == 2
 
 
+async def test_a_reading_of_large_events_is_not_done_on_the_event_loop(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come all the same, from a thread."""
+    monkeypatch.setattr(engine, "SHORT_BYTES", 3 * KEPT_BYTES)
+    store = open_store()
+    store.append([Event("Large", data=b"x" * (KEPT_BYTES + 1), tags={"a"}) for _ in range(3)])
+
+    async def begun(query: Query, limit: int | None) -> bool:
+        ready = await sqlite_of(store).begin_awaiting(query, after=0, upto=None, limit=limit, backwards=False)
+        return ready is not None
+
+    assert await begun(A, 2)
+    assert not await begun(A, None)
+    assert [event.position for event in store.read(A)] == [1, 2, 3]
+
+
 def test_a_short_reading_that_fails_fails_for_the_one_who_asked_alone(
     open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store()
-    store.append(tagged("a"))
-    store.append(tagged("b"))
-    read_events = engine._events_at
+    for tag in ("a", "b"):  # too large to be kept in memory
+        store.append([Event("Happened", data=bytes(KEPT_BYTES + 1), tags={tag})])
+    rows_at = engine._rows_at
 
-    def broken_for_b(connection: apsw.Connection, keys: list[int]) -> list[SequencedEvent]:
+    def broken_for_b(connection: apsw.Connection, keys: list[int]) -> apsw.Cursor:
         if keys == [2]:
             raise apsw.CorruptError("planted")
-        return read_events(connection, keys)
+        return rows_at(connection, keys)
 
-    monkeypatch.setattr(engine, "_events_at", broken_for_b)
+    monkeypatch.setattr(engine, "_rows_at", broken_for_b)
     reads = [engine.Read(query, 0, None, None, False) for query in (A, B)]
     (_, of_a), (reach, of_b) = sqlite_of(store)._begin_all(reads)
     assert of_a is not None
@@ -215,6 +234,53 @@ def test_a_short_reading_that_fails_fails_for_the_one_who_asked_alone(
     with pytest.raises(StoreCorrupt, match="planted"):
         list(store.read(B))
     assert [event.position for event in store.read(A)] == [1]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+def test_what_several_handles_have_appended_is_read_alike_from_memory_and_from_disk(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch, busy: bool
+) -> None:
+    monkeypatch.setattr(engine, "SHORT_READ", 100)
+    chance = random.Random(3)
+    stores = [open_store(), open_store()]
+    writing = sqlite_of(stores[0])._writing
+    log: list[Event] = []
+    for number in range(80):
+        size = KEPT_BYTES + 1 if number % 7 == 0 else 3
+        tags = chance.sample("abc", 1 + number % 2)
+        event = Event(f"T{number % 3}", data=b"%d" % number * size, tags=tags)
+        stores[int(number % 3 > 0) if busy else number % 2].append([event])
+        log.append(event)
+        query = chance.choice([A, Query.of(types={"T1"}, tags={"b"}), A | B, Query.of(tags={"a", "b"})])
+        after, upto = sorted(chance.sample(range(number + 2), 2))
+        bounds = {"after": after, "upto": upto, "limit": chance.choice([None, 2]), "backwards": number % 2 == 0}
+        expected = [at for at, each in enumerate(log, 1) if matches(each, query) and after < at <= upto]
+        expected = (expected[::-1] if bounds["backwards"] else expected)[: bounds["limit"]]
+        with writing if busy else nullcontext():  # then what others have appended is not taken into the tail
+            ((_, page),) = sqlite_of(stores[0])._begin_all([engine.Read(query, **bounds)])
+        assert page is not None, "it is short"
+        assert [(event.position, event.event) for event in page] == [(at, log[at - 1]) for at in expected]
+
+
+def test_who_was_overtaken_looks_around_before_judging_for_a_while(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = open_store(), open_store()
+    sqlite = sqlite_of(one)
+    judged = []
+    judge_and_store = sqlite._judge_and_store
+    monkeypatch.setattr(sqlite, "_judge_and_store", lambda *batch: judged.append(1) or judge_and_store(*batch))
+    attempts = []
+    for _ in range(4):
+        other.append(tagged("b"))
+        judged.clear()
+        one.append(tagged("a"))
+        attempts.append(len(judged))
+    assert attempts == [2, 1, 1, 1]
+    for _ in range(engine.ALERT_BATCHES):
+        one.append(tagged("a"))
+    assert sqlite._alert == 0, "nobody else has appended since"
 
 
 @pytest.mark.usefixtures("small")
@@ -314,11 +380,11 @@ def interrupt_addition(patch: pytest.MonkeyPatch, nth: int) -> None:
     """Interrupt the nth addition to a tail from now on, half way."""
     add, additions = Tail.add, iter(range(1, 1_000))
 
-    def interrupted(tail: Tail, type: str, tags: Any, id: bytes | None) -> None:
+    def interrupted(tail: Tail, *event: Any) -> None:
         if next(additions) == nth:
             tail.head += 1
             raise KeyboardInterrupt
-        add(tail, type, tags, id)
+        add(tail, *event)
 
     patch.setattr(Tail, "add", interrupted)
 

@@ -68,9 +68,8 @@ class Draft:
     def stage(self, append: Append) -> None:
         for event in append.events:
             id = None if event.id is None else event.id.bytes
-            self._tail.add(event.type, event.tags, id)
             content = (
-                self._tail.head,
+                self._tail.head + 1,
                 event.type,
                 encode_tags(event.tags),
                 event.data,
@@ -78,6 +77,7 @@ class Draft:
                 id,
                 encode_metadata(event.metadata),
             )
+            self._tail.add(event.type, event.tags, id, content)
             self.rows.append((*content, checksum(*content)))
         if append.checkpoint is not None:
             name, position = append.checkpoint

@@ -25,12 +25,11 @@ import apsw
 from ...buckets import matches
 from ...commit import Append, Verdict, judge, records_of
 from ...errors import StoreClosed
-from ...gathering import Gathering
+from ...gathering import Gathering, Turns
 from ...model import Query, RecordedAppend, SequencedEvent, decode_tags
 from .drafts import Draft, Row, checkpoint_of, checksum
 from .files import Readers, connect, prepare_file, run, snapshot, storage_errors, transaction, value
 from .generations import (
-    RARE,
     ROWS,
     Types,
     indexed_upto,
@@ -43,16 +42,19 @@ from .merging import merge_step
 from .recording import begin_to_record, insert_records, read_records
 from .restoring import check_restored
 from .search import search
-from .tail import Tail, TailPart
+from .tail import KEPT_BYTES, Tail, TailPart
 
 PAGE_EVENTS: Final = 1_024
 TAIL_EVENTS: Final = 4_096  # a longer tail is written to disk: others wait meanwhile, and who opens the file reads it
 UNINDEXED_EVENTS: Final = 256  # so many events that the tail does not know yet are filtered rather than added to it
+ALERT_BATCHES: Final = 16  # for so many batches after another process has appended, it is looked for before judging
 OPTIMISTIC_TRIES: Final = 3  # then the write lock is taken first, so that busy writers cannot starve this one
 # So much of the write-ahead log, 4 MiB, is copied into the file in one go. A log that is soon written
 # from its beginning again stays short, and to sync what is overwritten is cheaper than to sync what grows.
 CHECKPOINT_PAGES: Final = 1_000
 READS: Final = 16  # so many short reads are done in one go for those who wait
+SHORT_READ: Final = 256  # a reading of so many events is short: it takes about as long as a sync
+SHORT_BYTES: Final = 1_048_576  # unless they have more data than this
 MERGE_REST: Final = 3  # after a step of merging, so many times its duration belong to the callers
 POLL_S: Final = 0.01  # how often a waiting reader looks for other processes' commits
 
@@ -72,6 +74,10 @@ class Read(NamedTuple):
 Begun: TypeAlias = tuple[int, list[SequencedEvent] | None]
 
 COLUMNS: Final = "position, type, tags, data, recorded_at, id, metadata"
+NEWER: Final = """
+SELECT type, tags, id, position, iif(length(data) <= ?, data, NULL), recorded_at, metadata
+FROM events WHERE position > ? ORDER BY position
+"""
 HEAD: Final = "SELECT max(position) FROM events"
 FORWARDS: Final = f"SELECT {COLUMNS} FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
 BACKWARDS: Final = f"SELECT {COLUMNS} FROM events WHERE position > ? AND position <= ? ORDER BY position DESC LIMIT ?"
@@ -102,6 +108,7 @@ class SqliteEngine:
         self._readers = Readers(path, timeout_s=patience_s, vfs=vfs)
         self._types = Types()
         self._reads = Gathering(self._begin_all, most=READS)
+        self._turns: Turns[Read, Begun] = Turns(self._begin_all)
         self._writing = threading.Lock()  # whoever changes the tail, or uses the writing connection
         # The tail, and the position up to which it is committed: always replaced together.
         self._view: tuple[Tail, int] = Tail(floor), floor
@@ -112,6 +119,7 @@ class SqliteEngine:
         self._keeps_log = False  # after a failed checkpoint
         self._wrote_tail = False  # after the last commit
         self._merge_at = 0.0  # when the next step of merging is due
+        self._alert = 0
         self._changed = threading.Condition()
         self._interrupted = False
         self._closed = False
@@ -134,6 +142,13 @@ class SqliteEngine:
         if page is None:
             return reach, self.scan(query, after=after, upto=reach, limit=limit, backwards=backwards)
         return reach, iter([page] if page else ())
+
+    async def begin_awaiting(
+        self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool
+    ) -> tuple[int, Iterator[Sequence[SequencedEvent]], bool] | None:
+        """On the loop itself, if it is short: it takes a fraction of the time that it takes to get to a thread."""
+        reach, page = await self._turns.ask(Read(query, after, upto, limit, backwards))
+        return None if page is None else (reach, iter([page] if page else ()), True)
 
     def scan(
         self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
@@ -205,6 +220,8 @@ class SqliteEngine:
     def _commit(self, appends: Sequence[Append]) -> list[Verdict]:
         # A checkpoint is no event: no position would collide if another process moved it meanwhile.
         locked = any(append.checkpoint is not None for append in appends)
+        if self._alert and not locked:
+            self._look_around()
         for attempt in count():
             tail, committed = self._view
             try:
@@ -216,6 +233,7 @@ class SqliteEngine:
                 else:
                     verdicts = self._judge_and_store(appends, tail)
             except Overtaken:
+                self._alert = ALERT_BATCHES
                 tail.cut(committed)
                 self._catch_up()
             except Exception:
@@ -228,6 +246,12 @@ class SqliteEngine:
                 self._view = tail, tail.head
                 return verdicts
         raise AssertionError("unreachable")
+
+    def _look_around(self) -> None:
+        """While others append as well, catching up costs less than to judge a batch that will collide."""
+        before = self._view[1]
+        self._catch_up()
+        self._alert = ALERT_BATCHES if self._view[1] > before else self._alert - 1
 
     def _judge_and_store(self, appends: Sequence[Append], tail: Tail) -> list[Verdict]:
         draft = Draft(tail, self._older, self._writer, self._types)
@@ -265,7 +289,7 @@ class SqliteEngine:
                 rows: list[Row] = []
                 for event in events:
                     content = event.stored
-                    tail.add(event.type, event.tags, content[5])
+                    tail.add(event.type, event.tags, content[5], content)
                     rows.append((*content, checksum(*content)))
                 self._insert(rows, appends)
         except Exception:
@@ -283,10 +307,11 @@ class SqliteEngine:
         if indexed > tail.floor:
             self._older = tail if committed >= indexed else None
             tail, committed = Tail(indexed), indexed
-        newer = "SELECT type, tags, id FROM events WHERE position > ? ORDER BY position"
         try:
-            for type, tags, id in self._writer.execute(newer, (committed,)):
-                tail.add(type, decode_tags(tags), id)
+            for type, tags, id, *others in self._writer.execute(NEWER, (KEPT_BYTES, committed)):
+                position, data, recorded_at, metadata = others
+                stored = None if data is None else (position, type, tags, data, recorded_at, id, metadata)
+                tail.add(type, decode_tags(tags), id, stored)
         except BaseException:
             self._begin_anew(tail)
             raise
@@ -344,24 +369,88 @@ class SqliteEngine:
     def _begin(self, connection: apsw.Connection, read: Read, head: int) -> Begun:
         """Up to where it reaches; and everything that is to be read, if that is little, as one page."""
         query, after, reach = read.query, read.after, head if read.upto is None else min(read.upto, head)
-        tail, committed = self._view
-        if reach > committed or not all(item.tags for item in query.items):
+        if not all(item.tags for item in query.items):
             return reach, None
         try:
-            keys: list[int] | None = []
-            if after < tail.floor:
-                keys = shortlist(connection, self._types, query, after, min(reach, tail.floor))
-            if keys is not None and reach > tail.floor:
-                recent = search(TailPart(tail, max(after, tail.floor), reach), query)
-                keys.extend(islice(recent, RARE + 1))
-            if keys is None or len(keys) > RARE:
+            tail, committed = self._view_without_waiting(reach)
+            if reach - committed > UNINDEXED_EVENTS:
                 return reach, None
-            page = _events_at(connection, keys[::-1] if read.backwards else keys)
+            keys = self._short_keys(connection, tail, query, after, min(reach, committed))
+            if keys is None:
+                return reach, None
+            exact = reach <= committed and all(len(item.tags) == 1 for item in query.items)
+            if exact and read.limit is not None:
+                keys = keys[-read.limit :] if read.backwards else keys[: read.limit]
+            page = self._events_near(connection, tail, keys)
+            if page is None:
+                return reach, None
+            if reach > committed:
+                page += _events(connection, FORWARDS, (max(after, committed), reach, -1))
         except apsw.Error:
             return reach, None  # who asked for it will meet the error again, and nobody else
-        if any(len(item.tags) > 1 for item in query.items):
+        if not exact:
             page = [event for event in page if matches(event, query)]
-        return reach, page[: read.limit]
+        return reach, (page[::-1] if read.backwards else page)[: read.limit]
+
+    def _short_keys(
+        self, connection: apsw.Connection, tail: Tail, query: Query, after: int, upto: int
+    ) -> list[int] | None:
+        """Positions among which are all that match, ascending; None if they are many."""
+        keys: list[int] | None = []
+        older = self._older
+        recent = [tail]
+        if after < tail.floor:
+            if older is not None and older.floor <= after:
+                recent = [older, tail]
+            else:
+                keys = shortlist(connection, self._types, query, after, min(upto, tail.floor), SHORT_READ)
+        one_tag = all(len(item.tags) == 1 for item in query.items)
+        for part, end in zip(recent, (*(each.floor for each in recent[1:]), upto), strict=True):
+            begin, end = max(after, part.floor), min(upto, end)
+            if keys is None or begin >= end:
+                continue
+            if one_tag:
+                found = part.positions(query, begin, end, SHORT_READ)
+            else:
+                found = list(islice(search(TailPart(part, begin, end), query), SHORT_READ + 1))
+            keys = None if found is None else keys + found
+        return keys if keys is None or len(keys) <= SHORT_READ else None
+
+    def _events_near(self, connection: apsw.Connection, tail: Tail, keys: list[int]) -> list[SequencedEvent] | None:
+        """The events at these positions, those of the tail from memory; None if they are large."""
+        older = self._older
+        floor = tail.floor if older is None else older.floor
+        found: list[Any] = []
+        missing = []
+        for key in keys:
+            stored = None
+            if key > tail.floor:
+                stored = tail.stored(key)
+            elif older is not None and key > floor:
+                stored = older.stored(key)
+            if stored is None:
+                missing.append(key)
+            found.append(key if stored is None else SequencedEvent(*stored))
+        if missing:
+            read: dict[int, SequencedEvent] = {}
+            size = 0
+            for row in _rows_at(connection, missing):
+                read[row[0]] = SequencedEvent(*row)
+                size += len(row[3])
+                if size > SHORT_BYTES:
+                    return None
+            found = [read[each] if type(each) is int else each for each in found]
+        return found
+
+    def _view_without_waiting(self, upto: int) -> tuple[Tail, int]:
+        """A view of the tail, brought up to date if another process has appended, unless somebody is writing."""
+        if upto > self._view[1] and self._writing.acquire(blocking=False):
+            try:
+                if not self._closed and upto - self._view[1] <= UNINDEXED_EVENTS:
+                    self._catch_up()
+            finally:
+                self._writing.release()
+        return self._view
 
     # Reading, by any number of threads. A page is some events and the position up to which (going
     # backwards: down to which) everything has been seen.
@@ -423,7 +512,11 @@ def _events(connection: apsw.Connection, sql: str, bindings: Any) -> list[Sequen
 
 
 def _events_at(connection: apsw.Connection, keys: list[int]) -> list[SequencedEvent]:
-    return _events(connection, AT, (apsw.carray(array("q", map(abs, keys))),)) if keys else []
+    return list(starmap(SequencedEvent, _rows_at(connection, keys).fetchall())) if keys else []
+
+
+def _rows_at(connection: apsw.Connection, keys: list[int]) -> apsw.Cursor:
+    return connection.execute(AT, (apsw.carray(array("q", map(abs, keys))),))
 
 
 def _seen(page: Sequence[SequencedEvent], after: int, upto: int, limit: int, backwards: bool) -> int:

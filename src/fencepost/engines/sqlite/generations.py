@@ -125,18 +125,22 @@ class GenerationPart:
         return self._known[term]
 
 
-def shortlist(connection: apsw.Connection, types: Types, query: Query, after: int, upto: int) -> list[int] | None:
+def shortlist(
+    connection: apsw.Connection, types: Types, query: Query, after: int, upto: int, most: int | None = None
+) -> list[int] | None:
     """Positions after < position <= upto among which are all that match the query, ascending; None if it is long.
 
     A matching event has every tag of an item, so the list of one tag is enough, and most are
     short: one statement instead of a search. The other tags of the item are not looked at, so
     what matches is for the caller to find out, unless each item names just one.
     """
+    if most is None:
+        most = RARE
     found: set[int] = set()
     for item in query.items:
         for tag in item.tags:
-            rows = run(connection, SHORT, (after, upto, tag, RARE + 1))
-            if len(rows) <= RARE:
+            rows = run(connection, SHORT, (after, upto, tag, most + 1))
+            if len(rows) <= most:
                 break
         else:
             return None

@@ -5,6 +5,8 @@ are answered, with no I/O. The tail holds the postings of every event above its 
 the floor are in the generations on disk. When it has grown long enough it is written there in
 one sorted sweep, and a new tail begins.
 
+The events themselves are kept along, unless they are large: what was written a moment ago is what is read most.
+
 Only the committing thread adds. Others search at the same time, up to a position that is
 committed, and see nothing of what has been staged above it.
 """
@@ -13,12 +15,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 from ...model import Query
 from .search import EVERY, Run, list_run, search
 
 NOTHING: Final[list[int]] = []
+KEPT_BYTES: Final = 1_024  # of data: a larger event is read from the file
+
+# The columns of an event, as `SequencedEvent` takes them.
+Stored: TypeAlias = tuple[int, str, str, bytes, int, bytes | None, str | None]
 
 
 class Tail:
@@ -28,12 +34,13 @@ class Tail:
         self._lists: dict[str, dict[str, list[int]]] = {EVERY: {}}
         self._positions: dict[bytes, int] = {}
         self._added: list[tuple[str, Collection[str], bytes | None]] = []
+        self._stored: list[Stored | None] = []
 
     def __len__(self) -> int:
         return len(self._added)
 
-    def add(self, type: str, tags: Collection[str], id: bytes | None) -> None:
-        """The event at the next position."""
+    def add(self, type: str, tags: Collection[str], id: bytes | None, stored: Stored | None = None) -> None:
+        """The event at the next position; `stored` is what it will be read as."""
         self.head = position = self.head + 1
         lists = self._lists
         for term in (*tags, EVERY):
@@ -47,11 +54,13 @@ class Tail:
         if id is not None:
             self._positions[id] = position
         self._added.append((type, tags, id))
+        self._stored.append(stored if stored is not None and len(stored[3]) <= KEPT_BYTES else None)
 
     def cut(self, head: int) -> None:
         """Take back everything above `head`."""
         while self.head > head:
             type, tags, id = self._added.pop()
+            self._stored.pop()
             for term in (*tags, EVERY):
                 by_type = self._lists[term]
                 by_type[type].pop()
@@ -65,6 +74,24 @@ class Tail:
 
     def position_of(self, id: bytes) -> int | None:
         return self._positions.get(id)
+
+    def stored(self, position: int) -> Stored | None:
+        """The event at the position, which is above the floor, if it is at hand."""
+        return self._stored[position - self.floor - 1]
+
+    def positions(self, query: Query, after: int, upto: int, most: int) -> list[int] | None:
+        """Those with after < position <= upto that match, ascending; None if they are more. Items have one tag each."""
+        found: list[int] = []
+        for item in query.items:
+            (tag,) = item.tags
+            by_type = self._lists.get(tag, {})
+            for type in item.types or list(by_type):
+                positions = by_type.get(type, NOTHING)
+                if positions and positions[-1] > after:
+                    found += positions[bisect_right(positions, after) : bisect_right(positions, upto)]
+                    if len(found) > most:
+                        return None
+        return sorted(set(found))
 
     def first_match(self, query: Query, after: int) -> int | None:
         """The lowest position above `after` that matches, staged events included."""
