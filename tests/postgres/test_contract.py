@@ -61,6 +61,9 @@ class Interposed:
             yield session
             self._action()
 
+    def take_idle(self) -> None:
+        """None is at hand, so what would be sent on the event loop is left to a thread."""
+
 
 class TestPostgresAwaitable(Awaitable, TestPostgres):
     """The same through `fencepost.aio`."""

@@ -20,6 +20,7 @@ from tests.postgres.stepping import hand, wait_for_waiting
 import fencepost
 from fencepost import AppendCondition, AppendRefused, Event, EventStore, Placed, Query, StoreError, StoreUnavailable
 from fencepost.commit import Append
+from fencepost.engines.postgres.connections import Connections
 from fencepost.testing import check
 from fencepost.testing.contract.base import Running, events, no_new, positions, tagged, take, types
 from fencepost.testing.faults import PATIENCE_S
@@ -186,6 +187,18 @@ def test_17_a_storage_error_in_the_check_is_no_refusal(
     assert not isinstance(failed.value, AppendRefused)
     connection.execute(f'ALTER VIEW "{schema}".away RENAME TO tag_posting')
     assert store.append(events("A", "t"), no_new(tagged("t"))) == Placed(2, 2)
+
+
+def test_a_connection_that_was_left_in_mid_query_is_not_lent_again(database_url: str) -> None:
+    """As by a cancelled task: the answer to its query would be taken for that to the next one's."""
+    connections = Connections(database_url, most=1, patience_s=PATIENCE_S)
+    left = connections.take()
+    left.pgconn.send_query(b"SELECT pg_sleep(1)")
+    connections.give_back(left)
+    with connections.session() as session:
+        assert session is not left
+    assert left.connection.closed
+    connections.close()
 
 
 def test_a_full_pool_is_unavailability(database_url: str, url: str, schema: str) -> None:

@@ -90,6 +90,21 @@ def test_of_long_streams_that_never_meet_one_is_walked_along(
     assert pages_touched(connection, large, query, 0) <= WALKED
 
 
+@pytest.mark.parametrize(
+    ("tags", "types"),
+    [(["hot", "rare"], []), (["hot"], ["Rare"]), (["hot", "parity:0", "rare"], ["Absent", "Rare"])],
+)
+@pytest.mark.parametrize("backwards", [False, True])
+def test_streams_are_followed_to_where_all_of_them_meet(
+    large: str, connection: psycopg.Connection[Any], tags: list[str], types: list[str], backwards: bool
+) -> None:
+    """To stop where some of them agree would be no error, since the events are looked at, but slow."""
+    call = f'SELECT "{large}".leap(%s::text[], %s::text[], %s, %s)'.encode()
+    start = EVENTS if backwards else 1
+    assert connection.execute(call, [tags, types, start, backwards]).fetchone() == (EVENTS // 2 + 1,)
+    assert connection.execute(call, [[*tags, "absent"], types, start, backwards]).fetchone() == (None,)
+
+
 QUERIES = [
     tagged("hot"),
     tagged("wallet:1"),

@@ -97,7 +97,7 @@ def test_a_role_may_append_without_a_right_to_insert_change_or_delete(
         f"CREATE ROLE {role} LOGIN PASSWORD 'secret'",
         f'GRANT USAGE ON SCHEMA "{schema}" TO {role}',
         f'GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO {role}',
-        f'GRANT EXECUTE ON FUNCTION "{schema}".append_batch TO {role}',
+        f'GRANT EXECUTE ON FUNCTION "{schema}".append_batch, "{schema}".append_one TO {role}',
     ):
         connection.execute(statement.encode())
     parts = urlsplit(url)
@@ -185,7 +185,7 @@ def test_a_role_that_records_conditions_needs_a_second_function_and_no_table(
         f"CREATE ROLE {role} LOGIN PASSWORD 'secret'",
         f'GRANT USAGE ON SCHEMA "{schema}" TO {role}',
         f'GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO {role}',
-        f'GRANT EXECUTE ON FUNCTION "{schema}".append_batch TO {role}',
+        f'GRANT EXECUTE ON FUNCTION "{schema}".append_batch, "{schema}".append_one TO {role}',
     ):
         connection.execute(statement.encode())
     parts = urlsplit(url)

@@ -1,78 +1,138 @@
-"""A call awaited on the event loop instead of in a thread.
+"""Calls awaited on the event loop instead of in a thread, and several of them in one round trip.
 
-To get to a thread and back costs more than a small read does. So the first page of a reading is asked for on
-the loop, if a connection is at hand on which the statement is prepared; whatever is not as simple as that, and
-whatever fails, is left to a thread, which knows patience. Half of the connections are left to threads, so that no
-append waits behind readings.
+To get to a thread and back costs more than a small read does, and half of a small read is what it takes to wake
+the server and to be woken. So the first page of a reading is asked for on the loop, and what concurrent tasks ask for
+while the connections are busy travels together: libpq's pipeline mode sends the calls in one go and the server
+answers them in one. Whatever is not as simple as that, and whatever fails, is left to a thread, which knows patience.
+Few connections are enough for that, and the more calls travel together the less each of them costs; the others are
+left to threads, so that no append waits behind readings.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections import deque
+from typing import Any, Final, TypeAlias
 
 import psycopg
-from psycopg.pq.abc import PGresult
+from psycopg.pq import ExecStatus
 
 from .calls import Arguments, Call
 from .connections import Connections, Session
+from .readiness import Ready, flush, next_result
+
+PIPELINES: Final = 2  # so many connections at a time: while one is waited for, another one can be at work
+BATCH: Final = 16  # so many calls travel together: the first of them is answered when the last one is done
+
+Rows: TypeAlias = list[tuple[Any, ...]]
+
+
+class Asked:
+    """A call, and the task that waits for its rows."""
+
+    __slots__ = ("arguments", "call", "future")
+
+    def __init__(self, call: Call, arguments: Arguments, future: asyncio.Future[Rows | None]) -> None:
+        self.call = call
+        self.arguments = arguments
+        self.future = future
+
+    def answer(self, rows: Rows | None) -> None:
+        if not self.future.done():  # who was cancelled does not care any more
+            self.future.set_result(rows)
 
 
 class Awaiting:
-    """Calls awaited on the connections of a store, `most` of them at a time: the others wait their turn on the loop."""
+    """Calls awaited on the connections of a store, on `most` of them at most: who comes meanwhile waits on the loop."""
 
     def __init__(self, connections: Connections, most: int) -> None:
         self._connections = connections
-        self._most = most
-        self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
+        self._most = min(most, PIPELINES)
+        self._pipelines: Pipelines | None = None
 
-    async def rows(self, call: Call, arguments: Arguments) -> list[tuple[Any, ...]] | None:
+    async def rows(self, call: Call, arguments: Arguments) -> Rows | None:
         """The rows of the call; None if it cannot be made here."""
+        if not call.prepares:
+            return None
         loop = asyncio.get_running_loop()
-        if self._turns is None or self._turns[0] is not loop:
-            self._turns = loop, asyncio.Semaphore(self._most)
-        async with self._turns[1]:
-            return await self._rows(call, arguments)
+        pipelines = self._pipelines
+        if pipelines is None or pipelines.loop is not loop:
+            pipelines = self._pipelines = Pipelines(loop, self._connections, self._most)
+        return await pipelines.ask(call, arguments)
 
-    async def _rows(self, call: Call, arguments: Arguments) -> list[tuple[Any, ...]] | None:
+
+class Pipelines:
+    """What the tasks of one loop ask for, gathered while it is their turn, sent when it is the loop's."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, connections: Connections, most: int) -> None:
+        self.loop = loop
+        self._connections = connections
+        self._most = most
+        self._asked: deque[Asked] = deque()
+        self._running: set[asyncio.Task[None]] = set()
+        self._due = False
+
+    def ask(self, call: Call, arguments: Arguments) -> asyncio.Future[Rows | None]:
+        asked = Asked(call, arguments, self.loop.create_future())
+        self._asked.append(asked)
+        if not self._due and len(self._running) < self._most:
+            self._due = True
+            self.loop.call_soon(self._begin)
+        return asked.future
+
+    def _begin(self) -> None:
+        """Whoever has asked by now goes together."""
+        self._due = False
+        if self._asked and len(self._running) < self._most:
+            self._running.add(self.loop.create_task(self._run()))
+
+    async def _run(self) -> None:
         session = self._connections.take_idle()
-        if session is None:
-            return None
+        running = asyncio.current_task()
+        assert running is not None
         try:
-            if not call.send(session, arguments):
-                return None
-            return call.loaded(session, await _result(session))
-        except psycopg.Error:
-            return None
+            while self._asked:
+                batch = [self._asked.popleft() for _ in range(min(BATCH, len(self._asked)))]
+                try:
+                    if session is not None:
+                        await _answer(session, batch)
+                except psycopg.Error:
+                    session = self._exchanged(session)  # after a failure nothing is certain about it
+                finally:
+                    for asked in batch:
+                        asked.answer(None)  # those that have no answer yet: a thread will find out why
         finally:
-            self._connections.give_back(session)  # who was cancelled in the middle leaves one that will be closed
+            if session is not None:
+                self._connections.give_back(session)  # what was broken off in the middle will be closed
+            # At once, and not when the task is over: who asks in between would wait for somebody who has left.
+            self._running.discard(running)
+            while self._asked:  # it was broken off; a thread will do
+                self._asked.popleft().answer(None)
+
+    def _exchanged(self, session: Session | None) -> Session | None:
+        if session is not None:
+            session.connection.close()
+            self._connections.give_back(session)
+        return self._connections.take_idle()
 
 
-async def _result(session: Session) -> PGresult:
-    pgconn, loop = session.pgconn, asyncio.get_running_loop()
-    while pgconn.flush():
-        await _ready(loop.add_writer, loop.remove_writer, pgconn.socket)
-    while pgconn.is_busy():
-        await _ready(loop.add_reader, loop.remove_reader, pgconn.socket)
-        pgconn.consume_input()
-    result = pgconn.get_result()
-    assert result is not None
-    while pgconn.get_result() is not None:
-        pass
-    return result
-
-
-async def _ready(add: Callable[..., object], remove: Callable[[int], object], file: int) -> None:
-    """Until the file can be written to, or read from."""
-    ready = asyncio.get_running_loop().create_future()
-    add(file, _settle, ready)
+async def _answer(session: Session, batch: list[Asked]) -> None:
+    """Send the calls, and hand out the answers as they come."""
+    pgconn = session.pgconn
+    pgconn.enter_pipeline_mode()
+    prepares = [asked.call.send(session, asked.arguments) for asked in batch]
+    pgconn.pipeline_sync()
+    ready = Ready(pgconn.socket)
     try:
-        await ready
+        await flush(pgconn, ready)
+        for asked, prepare in zip(batch, prepares, strict=True):
+            if prepare:
+                result = await next_result(pgconn, ready)
+                if result.status != ExecStatus.COMMAND_OK:
+                    raise psycopg.errors.error_from_result(result)
+            asked.answer(asked.call.loaded(session, await next_result(pgconn, ready)))
+        result = await next_result(pgconn, ready)
+        assert result.status == ExecStatus.PIPELINE_SYNC
     finally:
-        remove(file)
-
-
-def _settle(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)
+        ready.close()
+    pgconn.exit_pipeline_mode()

@@ -27,10 +27,11 @@ NOT_PREPARED: Final = (b"26000", b"42P05")  # it is not there; or somebody else'
 
 
 class Call:
-    """A statement with parameters $1, $2, ..., which are given as text."""
+    """A statement with parameters $1, $2, ..., which are given as text, or in binary where `formats` says so."""
 
-    def __init__(self, statement: str) -> None:
+    def __init__(self, statement: str, formats: Sequence[Format] | None = None) -> None:
         self._statement = statement.encode()
+        self._formats = formats
         self._name = b"fencepost_" + sha256(self._statement).hexdigest()[:40].encode()
         self.prepares = True
 
@@ -39,12 +40,14 @@ class Call:
         return self.loaded(session, self._execute(session, arguments))
 
     def send(self, session: Session, arguments: Arguments) -> bool:
-        """Only send it, if it is prepared on the connection. The answer is for `loaded`."""
-        if not self.prepares or self._name not in session.prepared:
-            return False
+        """Only send it, in a pipeline. True: it is prepared first, and that has a result of its own."""
+        prepare = self._name not in session.prepared
+        if prepare:
+            session.pgconn.send_prepare(self._name, self._statement)
+            session.prepared.add(self._name)
         values: Any = arguments
-        session.pgconn.send_query_prepared(self._name, values, result_format=Format.BINARY)
-        return True
+        session.pgconn.send_query_prepared(self._name, values, self._formats, Format.BINARY)
+        return prepare
 
     def loaded(self, session: Session, result: PGresult) -> list[tuple[Any, ...]]:
         """The rows of an answer."""
@@ -58,7 +61,14 @@ class Call:
 
     def value(self, session: Session, arguments: Arguments) -> bytes:
         """Call it likewise; what it returns is one value, and not NULL."""
-        result = self._execute(session, arguments)
+        return self.loaded_value(session, self._execute(session, arguments))
+
+    def is_prepared(self, session: Session) -> bool:
+        """Whether it can be sent on this connection as it is."""
+        return self.prepares and self._name in session.prepared
+
+    def loaded_value(self, session: Session, result: PGresult) -> bytes:
+        """The one value of an answer."""
         self._check(session, result)
         value = result.get_value(0, 0)
         assert value is not None
@@ -78,7 +88,9 @@ class Call:
             ):
                 return result
             self.prepares = False
-        return session.pgconn.exec_params(self._statement, arguments, result_format=Format.BINARY)
+        return session.pgconn.exec_params(
+            self._statement, arguments, param_formats=self._formats, result_format=Format.BINARY
+        )
 
     def _execute_prepared(self, session: Session, arguments: Arguments) -> PGresult:
         if self._name not in session.prepared:
@@ -88,4 +100,4 @@ class Call:
             session.prepared.add(self._name)
         # None is NULL, as in exec_params; only the annotation does not say so.
         values: Any = arguments
-        return session.pgconn.exec_prepared(self._name, values, result_format=Format.BINARY)
+        return session.pgconn.exec_prepared(self._name, values, self._formats, Format.BINARY)

@@ -1,7 +1,7 @@
 """The engine: batches to the server, pages of events back, and what to do when the server is away.
 
-A batch is one call of the function `append_batch` and one transaction, which takes the store's lock,
-judges, stores and commits; so a batch costs one round trip and one sync. A large append is sent in
+A batch is one call of the function `append_batch`, or `append_one`, and one transaction, which takes the store's
+lock, judges, stores and commits; so a batch costs one round trip and one sync. A large append is sent in
 parts, several calls in one transaction, which bounds the memory on both sides.
 
 Reading is paged by position and holds no transaction open between two pages. That is consistent
@@ -14,30 +14,36 @@ events of the batch have ids, and reported where they have not.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 
+import psycopg
+
 from ...commit import Append, Verdict, recorded, records_of
 from ...errors import InvalidInput, StoreUnavailable
 from ...model import Placed, Query, RecordedAppend, SequencedEvent
 from .awaiting import Awaiting
-from .calls import Call
+from .calls import NOT_PREPARED, Arguments, Call
 from .connections import Connections
-from .faults import Lost, Unreachable
+from .faults import Lost, Unreachable, translate
 from .install import DEFAULT_SCHEMA, check_version, install, quoted
 from .listening import Listener
 from .load import restore
-from .paging import Calls, Paging
+from .paging import Paging
 from .recording import PAGE_APPENDS, Records
-from .wire import LAST_POSITION, decode_verdicts, encode_batch, encode_part
+from .sending import sent
+from .wire import FORMATS_OF_ONE, LAST_POSITION, decode_verdicts, encode_batch, encode_one, encode_part, is_one
 
 Result = TypeVar("Result")
 
 PART_EVENTS: Final = 4_096  # sent in one call
 PART_BYTES: Final = 8 * 2**20  # likewise, unless one event alone is larger
+AWAITED_EVENTS: Final = 256  # more would hold up the event loop: to encode so many appends takes 3 ms
+AWAITED_BYTES: Final = 2**20
 RETRY_S: Final = 0.1
 
 OPTIONS: Final[dict[str, Callable[[str], object]]] = {
@@ -74,12 +80,13 @@ class PostgresEngine:
         name = quoted(schema)
         self._patience_s = patience_s
         self._append_batch = Call(f"SELECT {name}.append_batch($1, $2, $3)::text")
+        self._append_one = Call(f"SELECT {name}.append_one($1, $2, $3, $4, $5, $6, $7)", FORMATS_OF_ONE)
         self._name = name
         self._records = Records(name)
         self._records_conditions = record_conditions
         # Recording makes a transaction of several calls, in which none may fail because it is not prepared any more.
         self._append_batch.prepares = not record_conditions
-        self._calls = Calls(name)
+        self._page = Call(f"SELECT * FROM {name}.page($1, $2, $3, $4, $5, $6)")
         self._head = f"SELECT coalesce(max(position), 0) FROM {name}.event".encode()
         self._checkpoint = f"SELECT position FROM {name}.checkpoint WHERE name = %s".encode()
         self._connections = Connections(url, most=connections, patience_s=patience_s)
@@ -107,13 +114,32 @@ class PostgresEngine:
         return cls(url, **options)  # type: ignore[arg-type]
 
     def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
-        return [verdict for batch in _batches(appends) for verdict in self._settle(batch)]
+        if len(appends) == 1:
+            return self._settle(appends, self._listener.seen)
+        return [verdict for batch in _batches(appends) for verdict in self._settle(batch, self._listener.seen)]
+
+    async def commit_awaiting(self, appends: Sequence[Append]) -> Sequence[Verdict] | None:
+        if self._records_conditions or not _are_quick(appends):
+            return None
+        known = self._listener.seen
+        call, arguments = self._request(appends)
+        try:
+            answer = await sent(self._connections, call, arguments)
+        except psycopg.Error as error:
+            if (error.sqlstate or "").encode() in NOT_PREPARED:
+                return None
+            fault = translate(error)
+            if not isinstance(fault, Lost):
+                raise fault from error
+            _check_fate(appends, fault)
+            return await asyncio.to_thread(self._settle, appends, known, lost=True)
+        return None if answer is None else self._decoded(appends, answer)
 
     def scan(
         self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
     ) -> Iterator[Sequence[SequencedEvent]]:
         if after < upto and limit != 0:
-            paging = Paging(self._calls, query, after=after, upto=upto, limit=limit, backwards=backwards, reached=upto)
+            paging = Paging(self._page, query, after=after, upto=upto, limit=limit, backwards=backwards, reached=upto)
             yield from self._pages(paging)
 
     def begin(
@@ -177,20 +203,29 @@ class PostgresEngine:
 
     def _commit_at_once(self, appends: Sequence[Append]) -> list[Verdict]:
         if self._records_conditions:
-            verdicts = self._commit_and_record(appends)
-        else:
-            arguments = encode_batch(appends)
-            with self._connections.session() as session:
-                answer = self._append_batch.value(session, arguments)
-            verdicts = decode_verdicts(appends, answer)
-        self._listener.saw(max((v.last for v in verdicts if isinstance(v, Placed)), default=0))
-        return verdicts
+            return self._commit_and_record(appends)
+        call, arguments = self._request(appends)
+        with self._connections.session() as session:
+            answer = call.value(session, arguments)
+        return self._decoded(appends, answer)
+
+    def _request(self, appends: Sequence[Append]) -> tuple[Call, Arguments]:
+        if is_one(appends):
+            return self._append_one, encode_one(appends[0])
+        return self._append_batch, encode_batch(appends)
 
     def _commit_and_record(self, appends: Sequence[Append]) -> list[Verdict]:
         arguments = encode_batch(appends)
         with self._connections.session() as session, session.connection.transaction():
             verdicts = decode_verdicts(appends, self._append_batch.value(session, arguments))
             self._records.keep(session, records_of(appends, verdicts))
+        return self._seen(verdicts)
+
+    def _decoded(self, appends: Sequence[Append], answer: bytes) -> list[Verdict]:
+        return self._seen(decode_verdicts(appends, answer))
+
+    def _seen(self, verdicts: list[Verdict]) -> list[Verdict]:
+        self._listener.saw(max((v.last for v in verdicts if isinstance(v, Placed)), default=0))
         return verdicts
 
     def _commit_in_parts(self, append: Append) -> Verdict:
@@ -215,7 +250,7 @@ class PostgresEngine:
     def _paging(self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool) -> Paging:
         """A reading up to the head, or to `upto` if that is lower, before its first page."""
         asked = LAST_POSITION if upto is None else upto
-        return Paging(self._calls, query, after=after, upto=asked, limit=limit, backwards=backwards)
+        return Paging(self._page, query, after=after, upto=asked, limit=limit, backwards=backwards)
 
     def _pages(self, paging: Paging, page: Sequence[SequencedEvent] = ()) -> Iterator[Sequence[SequencedEvent]]:
         """The page, if it was read already, and those that follow on it."""
@@ -246,10 +281,11 @@ class PostgresEngine:
             row = connection.execute(self._checkpoint, [name]).fetchone()
         return 0 if row is None else int(row[0])
 
-    def _settle(self, batch: Sequence[Append]) -> Sequence[Verdict]:
-        """Commit, and where the acknowledgement is lost, find out by the ids what became of it."""
-        known = self._listener.seen
-        lost = False
+    def _settle(self, batch: Sequence[Append], known: int, *, lost: bool = False) -> Sequence[Verdict]:
+        """Commit, and where the acknowledgement is lost, find out by the ids what became of it.
+
+        `known` is a head from before; with `lost` the batch was sent already, once, and its acknowledgement lost.
+        """
 
         def attempt() -> Sequence[Verdict]:
             nonlocal lost
@@ -259,12 +295,8 @@ class PostgresEngine:
                 return self._commit_at_once(batch)
             except Lost as error:
                 lost = True
-                if all(append.events and append.events[0].id is not None for append in batch):
-                    raise
-                raise StoreUnavailable(
-                    f"{error}; the append is stored whole or not at all, and without event ids nobody can say which: "
-                    "read before appending again"
-                ) from error
+                _check_fate(batch, error)
+                raise
 
         verdicts = self._patiently(attempt)
         return (
@@ -283,6 +315,15 @@ class PostgresEngine:
                 if time.monotonic() >= deadline or self._closed:
                     raise
                 time.sleep(RETRY_S)
+
+
+def _check_fate(batch: Sequence[Append], fault: Lost) -> None:
+    """Refuse to try again what cannot be told apart from what may be stored already."""
+    if not all(append.events and append.events[0].id is not None for append in batch):
+        raise StoreUnavailable(
+            f"{fault}; the append is stored whole or not at all, and without event ids nobody can say which: "
+            "read before appending again"
+        ) from fault
 
 
 def _own(append: Append, verdict: Verdict, known: int) -> Verdict:
@@ -312,6 +353,12 @@ def _batches(appends: Sequence[Append]) -> Iterator[list[Append]]:
 
 def _is_large(append: Append) -> bool:
     return len(append.events) > PART_EVENTS or sum(len(event.data) for event in append.events) > PART_BYTES
+
+
+def _are_quick(appends: Sequence[Append]) -> bool:
+    """Whether they are encoded in no time."""
+    sizes = [len(event.data) for append in appends for event in append.events]
+    return len(sizes) <= AWAITED_EVENTS and sum(sizes) <= AWAITED_BYTES
 
 
 def _parts(append: Append) -> Iterator[tuple[int, int]]:

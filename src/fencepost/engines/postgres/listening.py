@@ -1,6 +1,6 @@
 """Waiting for events that other processes append.
 
-One thread and one connection of their own LISTEN for the notifications that `append_batch` sends, and
+One thread and one connection of their own LISTEN for the notifications that each append sends, and
 ask for the head once in a while as a safety net: on a standby, or behind a pooler, notifications do
 not arrive. The thread is started by the first wait. When its connection is lost it makes a new one,
 for as long as it takes; those who wait meanwhile are told the head that was seen last.

@@ -73,19 +73,12 @@ def restore(connection: psycopg.Connection[Any], name: str, events: Sequence[Seq
 
 
 def _copy(connection: psycopg.Connection[Any], name: str, events: Iterable[Event | SequencedEvent], head: int) -> int:
-    """By way of a table of this transaction, since only the server knows the hashes of the tags."""
-    columns = ", ".join(COLUMNS)
-    connection.execute(
-        f"CREATE TEMPORARY TABLE loading ON COMMIT DROP AS SELECT {columns} FROM {name}.event LIMIT 0".encode()
-    )
     position = head
-    with connection.cursor() as cursor, cursor.copy(b"COPY loading FROM STDIN (FORMAT BINARY)") as copy:
+    statement = f"COPY {name}.event ({', '.join(COLUMNS)}) FROM STDIN (FORMAT BINARY)".encode()
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
         copy.set_types(list(COLUMNS.values()))
         for position, row in enumerate(_rows(events), start=head + 1):
             copy.write_row((position, *row))
-    hashes = ", ".join(f"hashtextextended(tags[{number}], 0)" for number in range(1, TAGS_IN_ROW + 1))
-    tags = ", ".join(f"tag{number}" for number in range(1, TAGS_IN_ROW + 1))
-    connection.execute(f"INSERT INTO {name}.event ({columns}, {tags}) SELECT {columns}, {hashes} FROM loading".encode())
     return position
 
 

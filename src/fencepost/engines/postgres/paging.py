@@ -20,14 +20,6 @@ PAGE_EVENTS: Final = 4_096
 PAGE_BYTES: Final = 4 * 2**20  # what a page is meant to hold; its events are counted by the sizes of the last page's
 
 
-class Calls:
-    """The two ways to ask, for the store in one schema."""
-
-    def __init__(self, name: str) -> None:
-        self.page = Call(f"SELECT * FROM {name}.page($1, $2, $3, $4, $5)")
-        self.page_of_tags = Call(f"SELECT * FROM {name}.page_of_tags($1, $2, $3, $4, $5)")
-
-
 class Paging:
     """One reading: `request`, and `receive` what the server answers, until it has `ended`.
 
@@ -37,7 +29,7 @@ class Paging:
 
     def __init__(
         self,
-        calls: Calls,
+        call: Call,
         query: Query,
         *,
         after: int,
@@ -46,7 +38,7 @@ class Paging:
         backwards: bool,
         reached: int = 0,
     ) -> None:
-        self._calls = calls
+        self._call = call  # of the function `page`
         self._items = encode_items(query)
         self._by_tags = all(item.tags for item in query.items)
         self._item_count = len(query.items)
@@ -67,8 +59,7 @@ class Paging:
         if self._rest is not None and not (self._by_tags and self._item_count > 1):
             self._most = min(self._most, self._rest)
         bounds = b"%d" % self._after, b"%d" % self._upto, b"%d" % self._most
-        call = self._calls.page_of_tags if self._by_tags else self._calls.page
-        return call, (self._items, *bounds, b"true" if self._backwards else b"false")
+        return self._call, (self._items, *bounds, _boolean(self._backwards), _boolean(self._by_tags))
 
     def receive(self, rows: Sequence[Sequence[Any]]) -> list[SequencedEvent]:
         """The events of the page, perhaps none although there are more to come."""
@@ -145,3 +136,7 @@ def _next_page_events(events: Sequence[SequencedEvent], walked: int) -> int:
     """As many as are likely to fill a page, and no more than four times as many as before."""
     size = sum(len(event.data) for event in events) // max(len(events), 1) + 100  # what the rest takes, roughly
     return max(1, min(PAGE_EVENTS, 4 * walked, PAGE_BYTES // size))
+
+
+def _boolean(value: bool) -> bytes:
+    return b"true" if value else b"false"

@@ -5,7 +5,7 @@
 --
 -- The log is the table `event`. Positions are given out under one advisory lock that is held until the
 -- commit has ended: they are gapless, in commit order, and no snapshot holds p without everything below p.
--- All that is ever written goes through `append_batch`; who may execute it needs no right to insert.
+-- All that is ever written goes through `append_batch` and `append_one`; who may execute them needs no right to insert.
 
 CREATE SCHEMA IF NOT EXISTS fencepost;
 
@@ -23,30 +23,24 @@ INSERT INTO fencepost.store (version) VALUES (1);
 
 -- The log. Columns of a fixed width come first, since they are found without walking over the others.
 --
--- An event's first four tags are indexed in its own row. A table of postings for them, with a row and its
--- header for each tag, would take a fifth more space and a third more time to insert.
---
--- What is indexed is a hash of the tag, which is short and of one width. The event's own tags have the last word,
--- so a collision costs a look and decides nothing.
+-- What is indexed is a hash, which is short and of one width: of the type, and of each of the event's first four tags.
+-- The hashes are nowhere but in the indexes. In the row or in a table of postings they would take a tenth to a fifth
+-- of the space. The event's own type and tags have the last word, so a collision costs a look and decides nothing.
 CREATE TABLE fencepost.event (
     position    bigint      NOT NULL CONSTRAINT event_position PRIMARY KEY,
     recorded_at timestamptz NOT NULL,
     id          uuid,
-    tag1        bigint,
-    tag2        bigint,
-    tag3        bigint,
-    tag4        bigint,
     type        text        NOT NULL COLLATE "C",
     tags        text[]      NOT NULL,
     data        bytea       NOT NULL,
     metadata    json
 );
 CREATE UNIQUE INDEX event_id ON fencepost.event (id) WHERE id IS NOT NULL;
-CREATE INDEX event_type ON fencepost.event (type, position);
-CREATE INDEX event_tag1 ON fencepost.event (tag1, position) WHERE tag1 IS NOT NULL;
-CREATE INDEX event_tag2 ON fencepost.event (tag2, position) WHERE tag2 IS NOT NULL;
-CREATE INDEX event_tag3 ON fencepost.event (tag3, position) WHERE tag3 IS NOT NULL;
-CREATE INDEX event_tag4 ON fencepost.event (tag4, position) WHERE tag4 IS NOT NULL;
+CREATE INDEX event_type ON fencepost.event (hashtextextended(type, 0), position);
+CREATE INDEX event_tag1 ON fencepost.event (hashtextextended(tags[1], 0), position) WHERE tags[1] IS NOT NULL;
+CREATE INDEX event_tag2 ON fencepost.event (hashtextextended(tags[2], 0), position) WHERE tags[2] IS NOT NULL;
+CREATE INDEX event_tag3 ON fencepost.event (hashtextextended(tags[3], 0), position) WHERE tags[3] IS NOT NULL;
+CREATE INDEX event_tag4 ON fencepost.event (hashtextextended(tags[4], 0), position) WHERE tags[4] IS NOT NULL;
 
 -- A vacuum after inserts marks pages as visible to all, which lets the indexes answer without the table.
 ALTER TABLE fencepost.event SET (autovacuum_vacuum_insert_scale_factor = 0.05);
@@ -63,10 +57,10 @@ CREATE TABLE fencepost.more_tags (
 -- Which positions have a tag, wherever that is indexed. A position may come twice, if two tags of an event have the
 -- same hash.
 CREATE VIEW fencepost.tag_posting AS
-    SELECT tag1 AS tag, position FROM fencepost.event WHERE tag1 IS NOT NULL
-    UNION ALL SELECT tag2, position FROM fencepost.event WHERE tag2 IS NOT NULL
-    UNION ALL SELECT tag3, position FROM fencepost.event WHERE tag3 IS NOT NULL
-    UNION ALL SELECT tag4, position FROM fencepost.event WHERE tag4 IS NOT NULL
+    SELECT hashtextextended(tags[1], 0) AS tag, position FROM fencepost.event WHERE tags[1] IS NOT NULL
+    UNION ALL SELECT hashtextextended(tags[2], 0), position FROM fencepost.event WHERE tags[2] IS NOT NULL
+    UNION ALL SELECT hashtextextended(tags[3], 0), position FROM fencepost.event WHERE tags[3] IS NOT NULL
+    UNION ALL SELECT hashtextextended(tags[4], 0), position FROM fencepost.event WHERE tags[4] IS NOT NULL
     UNION ALL SELECT tag, position FROM fencepost.more_tags;
 
 
@@ -80,7 +74,7 @@ CREATE TABLE fencepost.checkpoint (
 -- The first position at or beyond `at` whose event has the tag, or another one with the same hash.
 --
 -- Each of the five indexes is asked for its first entry between two rows (hash, position): no plan but that index
--- can serve this. With `tag1 = ...` a planner that thinks the tag frequent walks along the log instead, and
+-- can serve this. With an equality of hashes a planner that thinks the tag frequent walks along the log instead, and
 -- for a tag that is not there it walks to the end.
 CREATE FUNCTION fencepost.seek(tag text, at bigint, backwards boolean) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
@@ -91,110 +85,183 @@ DECLARE
 BEGIN
     IF backwards THEN
         SELECT max(p.position) INTO found FROM (
-            (SELECT position FROM fencepost.event WHERE (tag1, position) <= (hash, at) AND (tag1, position) >= (hash, 0) AND tag1 IS NOT NULL
-             ORDER BY tag1 DESC, position DESC LIMIT 1)
-            UNION ALL (SELECT position FROM fencepost.event WHERE (tag2, position) <= (hash, at) AND (tag2, position) >= (hash, 0) AND tag2 IS NOT NULL
-                       ORDER BY tag2 DESC, position DESC LIMIT 1)
-            UNION ALL (SELECT position FROM fencepost.event WHERE (tag3, position) <= (hash, at) AND (tag3, position) >= (hash, 0) AND tag3 IS NOT NULL
-                       ORDER BY tag3 DESC, position DESC LIMIT 1)
-            UNION ALL (SELECT position FROM fencepost.event WHERE (tag4, position) <= (hash, at) AND (tag4, position) >= (hash, 0) AND tag4 IS NOT NULL
-                       ORDER BY tag4 DESC, position DESC LIMIT 1)
-            UNION ALL (SELECT position FROM fencepost.more_tags WHERE (tag, position) <= (hash, at) AND (tag, position) >= (hash, 0)
-                       ORDER BY tag DESC, position DESC LIMIT 1)
+            (SELECT position FROM fencepost.event
+             WHERE (hashtextextended(tags[1], 0), position) <= (hash, at)
+               AND (hashtextextended(tags[1], 0), position) >= (hash, 0)
+               AND tags[1] IS NOT NULL
+             ORDER BY hashtextextended(tags[1], 0) DESC, position DESC LIMIT 1)
+            UNION ALL (SELECT position FROM fencepost.event
+             WHERE (hashtextextended(tags[2], 0), position) <= (hash, at)
+               AND (hashtextextended(tags[2], 0), position) >= (hash, 0)
+               AND tags[2] IS NOT NULL
+             ORDER BY hashtextextended(tags[2], 0) DESC, position DESC LIMIT 1)
+            UNION ALL (SELECT position FROM fencepost.event
+             WHERE (hashtextextended(tags[3], 0), position) <= (hash, at)
+               AND (hashtextextended(tags[3], 0), position) >= (hash, 0)
+               AND tags[3] IS NOT NULL
+             ORDER BY hashtextextended(tags[3], 0) DESC, position DESC LIMIT 1)
+            UNION ALL (SELECT position FROM fencepost.event
+             WHERE (hashtextextended(tags[4], 0), position) <= (hash, at)
+               AND (hashtextextended(tags[4], 0), position) >= (hash, 0)
+               AND tags[4] IS NOT NULL
+             ORDER BY hashtextextended(tags[4], 0) DESC, position DESC LIMIT 1)
+            UNION ALL (SELECT position FROM fencepost.more_tags
+             WHERE (tag, position) <= (hash, at) AND (tag, position) >= (hash, 0)
+             ORDER BY tag DESC, position DESC LIMIT 1)
         ) AS p;
     ELSE
         SELECT min(p.position) INTO found FROM (
-            (SELECT position FROM fencepost.event WHERE (tag1, position) >= (hash, at) AND (tag1, position) <= (hash, 9223372036854775807) AND tag1 IS NOT NULL
-             ORDER BY tag1, position LIMIT 1)
-            UNION ALL (SELECT position FROM fencepost.event WHERE (tag2, position) >= (hash, at) AND (tag2, position) <= (hash, 9223372036854775807) AND tag2 IS NOT NULL
-                       ORDER BY tag2, position LIMIT 1)
-            UNION ALL (SELECT position FROM fencepost.event WHERE (tag3, position) >= (hash, at) AND (tag3, position) <= (hash, 9223372036854775807) AND tag3 IS NOT NULL
-                       ORDER BY tag3, position LIMIT 1)
-            UNION ALL (SELECT position FROM fencepost.event WHERE (tag4, position) >= (hash, at) AND (tag4, position) <= (hash, 9223372036854775807) AND tag4 IS NOT NULL
-                       ORDER BY tag4, position LIMIT 1)
-            UNION ALL (SELECT position FROM fencepost.more_tags WHERE (tag, position) >= (hash, at) AND (tag, position) <= (hash, 9223372036854775807)
-                       ORDER BY tag, position LIMIT 1)
+            (SELECT position FROM fencepost.event
+             WHERE (hashtextextended(tags[1], 0), position) >= (hash, at)
+               AND (hashtextextended(tags[1], 0), position) <= (hash, 9223372036854775807)
+               AND tags[1] IS NOT NULL
+             ORDER BY hashtextextended(tags[1], 0), position LIMIT 1)
+            UNION ALL (SELECT position FROM fencepost.event
+             WHERE (hashtextextended(tags[2], 0), position) >= (hash, at)
+               AND (hashtextextended(tags[2], 0), position) <= (hash, 9223372036854775807)
+               AND tags[2] IS NOT NULL
+             ORDER BY hashtextextended(tags[2], 0), position LIMIT 1)
+            UNION ALL (SELECT position FROM fencepost.event
+             WHERE (hashtextextended(tags[3], 0), position) >= (hash, at)
+               AND (hashtextextended(tags[3], 0), position) <= (hash, 9223372036854775807)
+               AND tags[3] IS NOT NULL
+             ORDER BY hashtextextended(tags[3], 0), position LIMIT 1)
+            UNION ALL (SELECT position FROM fencepost.event
+             WHERE (hashtextextended(tags[4], 0), position) >= (hash, at)
+               AND (hashtextextended(tags[4], 0), position) <= (hash, 9223372036854775807)
+               AND tags[4] IS NOT NULL
+             ORDER BY hashtextextended(tags[4], 0), position LIMIT 1)
+            UNION ALL (SELECT position FROM fencepost.more_tags
+             WHERE (tag, position) >= (hash, at) AND (tag, position) <= (hash, 9223372036854775807)
+             ORDER BY tag, position LIMIT 1)
         ) AS p;
     END IF;
     RETURN found;
 END $$;
 
 
--- The next positions in `after < position <= upto`, from `at` on, whose events have the tag or one with its hash. With
--- ROWS it is promised that they are few, so that their events are looked up one by one.
+-- The next events in `after < position <= upto`, from `at` on, that have the tag or one with its hash; and whether they
+-- have all of `tags`, and one of `types` if there are any. An event comes twice if two of its tags have this hash.
 CREATE FUNCTION fencepost.walk(
-    tag text, at bigint, after bigint, upto bigint, most integer, backwards boolean) RETURNS SETOF bigint
-LANGUAGE plpgsql STABLE ROWS 10 AS $$
+    tag text, tags text[], types text[], at bigint, after bigint, upto bigint, most integer, backwards boolean)
+RETURNS TABLE ("position" bigint, fits boolean)
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 DECLARE
-    hash bigint := hashtextextended(walk.tag, 0);
+    hash     bigint  := hashtextextended(walk.tag, 0);
+    any_type boolean := cardinality(walk.types) = 0;
 BEGIN
     IF backwards THEN
-        RETURN QUERY
-        (SELECT position FROM fencepost.event WHERE (tag1, position) <= (hash, at) AND (tag1, position) > (hash, after) AND tag1 IS NOT NULL
-         ORDER BY tag1 DESC, position DESC LIMIT most)
-        UNION (SELECT position FROM fencepost.event WHERE (tag2, position) <= (hash, at) AND (tag2, position) > (hash, after) AND tag2 IS NOT NULL
-               ORDER BY tag2 DESC, position DESC LIMIT most)
-        UNION (SELECT position FROM fencepost.event WHERE (tag3, position) <= (hash, at) AND (tag3, position) > (hash, after) AND tag3 IS NOT NULL
-               ORDER BY tag3 DESC, position DESC LIMIT most)
-        UNION (SELECT position FROM fencepost.event WHERE (tag4, position) <= (hash, at) AND (tag4, position) > (hash, after) AND tag4 IS NOT NULL
-               ORDER BY tag4 DESC, position DESC LIMIT most)
-        UNION (SELECT position FROM fencepost.more_tags WHERE (tag, position) <= (hash, at) AND (tag, position) > (hash, after)
-               ORDER BY tag DESC, position DESC LIMIT most)
-        ORDER BY position DESC LIMIT most;
+        RETURN QUERY SELECT e.position, e.tags @> walk.tags AND (any_type OR e.type = ANY (walk.types)) FROM (
+            (SELECT position, type, tags FROM fencepost.event
+             WHERE (hashtextextended(tags[1], 0), position) <= (hash, at)
+               AND (hashtextextended(tags[1], 0), position) > (hash, after)
+               AND tags[1] IS NOT NULL
+             ORDER BY hashtextextended(tags[1], 0) DESC, position DESC LIMIT most)
+            UNION ALL (SELECT position, type, tags FROM fencepost.event
+             WHERE (hashtextextended(tags[2], 0), position) <= (hash, at)
+               AND (hashtextextended(tags[2], 0), position) > (hash, after)
+               AND tags[2] IS NOT NULL
+             ORDER BY hashtextextended(tags[2], 0) DESC, position DESC LIMIT most)
+            UNION ALL (SELECT position, type, tags FROM fencepost.event
+             WHERE (hashtextextended(tags[3], 0), position) <= (hash, at)
+               AND (hashtextextended(tags[3], 0), position) > (hash, after)
+               AND tags[3] IS NOT NULL
+             ORDER BY hashtextextended(tags[3], 0) DESC, position DESC LIMIT most)
+            UNION ALL (SELECT position, type, tags FROM fencepost.event
+             WHERE (hashtextextended(tags[4], 0), position) <= (hash, at)
+               AND (hashtextextended(tags[4], 0), position) > (hash, after)
+               AND tags[4] IS NOT NULL
+             ORDER BY hashtextextended(tags[4], 0) DESC, position DESC LIMIT most)
+            UNION ALL (SELECT e.position, e.type, e.tags
+               FROM (SELECT position FROM fencepost.more_tags
+                     WHERE (tag, position) <= (hash, at) AND (tag, position) > (hash, after)
+                     ORDER BY tag DESC, position DESC LIMIT most) AS m,
+                    LATERAL (SELECT * FROM fencepost.event e WHERE e.position = m.position OFFSET 0) AS e)
+        ) AS e ORDER BY e.position DESC LIMIT most;
     ELSE
-        RETURN QUERY
-        (SELECT position FROM fencepost.event WHERE (tag1, position) >= (hash, at) AND (tag1, position) <= (hash, upto) AND tag1 IS NOT NULL
-         ORDER BY tag1, position LIMIT most)
-        UNION (SELECT position FROM fencepost.event WHERE (tag2, position) >= (hash, at) AND (tag2, position) <= (hash, upto) AND tag2 IS NOT NULL
-               ORDER BY tag2, position LIMIT most)
-        UNION (SELECT position FROM fencepost.event WHERE (tag3, position) >= (hash, at) AND (tag3, position) <= (hash, upto) AND tag3 IS NOT NULL
-               ORDER BY tag3, position LIMIT most)
-        UNION (SELECT position FROM fencepost.event WHERE (tag4, position) >= (hash, at) AND (tag4, position) <= (hash, upto) AND tag4 IS NOT NULL
-               ORDER BY tag4, position LIMIT most)
-        UNION (SELECT position FROM fencepost.more_tags WHERE (tag, position) >= (hash, at) AND (tag, position) <= (hash, upto)
-               ORDER BY tag, position LIMIT most)
-        ORDER BY position LIMIT most;
+        RETURN QUERY SELECT e.position, e.tags @> walk.tags AND (any_type OR e.type = ANY (walk.types)) FROM (
+            (SELECT position, type, tags FROM fencepost.event
+             WHERE (hashtextextended(tags[1], 0), position) >= (hash, at)
+               AND (hashtextextended(tags[1], 0), position) <= (hash, upto)
+               AND tags[1] IS NOT NULL
+             ORDER BY hashtextextended(tags[1], 0), position LIMIT most)
+            UNION ALL (SELECT position, type, tags FROM fencepost.event
+             WHERE (hashtextextended(tags[2], 0), position) >= (hash, at)
+               AND (hashtextextended(tags[2], 0), position) <= (hash, upto)
+               AND tags[2] IS NOT NULL
+             ORDER BY hashtextextended(tags[2], 0), position LIMIT most)
+            UNION ALL (SELECT position, type, tags FROM fencepost.event
+             WHERE (hashtextextended(tags[3], 0), position) >= (hash, at)
+               AND (hashtextextended(tags[3], 0), position) <= (hash, upto)
+               AND tags[3] IS NOT NULL
+             ORDER BY hashtextextended(tags[3], 0), position LIMIT most)
+            UNION ALL (SELECT position, type, tags FROM fencepost.event
+             WHERE (hashtextextended(tags[4], 0), position) >= (hash, at)
+               AND (hashtextextended(tags[4], 0), position) <= (hash, upto)
+               AND tags[4] IS NOT NULL
+             ORDER BY hashtextextended(tags[4], 0), position LIMIT most)
+            UNION ALL (SELECT e.position, e.type, e.tags
+               FROM (SELECT position FROM fencepost.more_tags
+                     WHERE (tag, position) >= (hash, at) AND (tag, position) <= (hash, upto)
+                     ORDER BY tag, position LIMIT most) AS m,
+                    LATERAL (SELECT * FROM fencepost.event e WHERE e.position = m.position OFFSET 0) AS e)
+        ) AS e ORDER BY e.position LIMIT most;
     END IF;
 END $$;
 
 
--- The same for the events of some types.
+-- The first position at or beyond `at` whose event has one of the types.
 CREATE FUNCTION fencepost.seek_types(types text[], at bigint, backwards boolean) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     found bigint;
 BEGIN
     IF backwards THEN
-        SELECT max(e.position) INTO found FROM unnest(types) AS t (type), LATERAL (
+        SELECT max(e.position) INTO found
+        FROM unnest(types) AS t (type), LATERAL (SELECT hashtextextended(t.type COLLATE "C", 0)) AS h (hash), LATERAL (
             SELECT e.position FROM fencepost.event e
-            WHERE (e.type, e.position) <= (t.type, at) AND (e.type, e.position) >= (t.type, 0)
-            ORDER BY e.type DESC, e.position DESC LIMIT 1) AS e;
+            WHERE (hashtextextended(e.type, 0), e.position) <= (h.hash, at)
+              AND (hashtextextended(e.type, 0), e.position) >= (h.hash, 0)
+              AND e.type = t.type
+            ORDER BY hashtextextended(e.type, 0) DESC, e.position DESC LIMIT 1) AS e;
     ELSE
-        SELECT min(e.position) INTO found FROM unnest(types) AS t (type), LATERAL (
+        SELECT min(e.position) INTO found
+        FROM unnest(types) AS t (type), LATERAL (SELECT hashtextextended(t.type COLLATE "C", 0)) AS h (hash), LATERAL (
             SELECT e.position FROM fencepost.event e
-            WHERE (e.type, e.position) >= (t.type, at) AND (e.type, e.position) <= (t.type, 9223372036854775807)
-            ORDER BY e.type, e.position LIMIT 1) AS e;
+            WHERE (hashtextextended(e.type, 0), e.position) >= (h.hash, at)
+              AND (hashtextextended(e.type, 0), e.position) <= (h.hash, 9223372036854775807)
+              AND e.type = t.type
+            ORDER BY hashtextextended(e.type, 0), e.position LIMIT 1) AS e;
     END IF;
     RETURN found;
 END $$;
 
 
+-- As `walk`, along the events of some types.
 CREATE FUNCTION fencepost.walk_types(
-    types text[], at bigint, after bigint, upto bigint, most integer, backwards boolean) RETURNS SETOF bigint
-LANGUAGE plpgsql STABLE ROWS 10 AS $$
+    types text[], tags text[], at bigint, after bigint, upto bigint, most integer, backwards boolean)
+RETURNS TABLE ("position" bigint, fits boolean)
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
 BEGIN
     IF backwards THEN
-        RETURN QUERY SELECT e.position FROM unnest(types) AS t (type), LATERAL (
-            SELECT e.position FROM fencepost.event e
-            WHERE (e.type, e.position) <= (t.type, at) AND (e.type, e.position) > (t.type, after)
-            ORDER BY e.type DESC, e.position DESC LIMIT most) AS e
+        RETURN QUERY SELECT e.position, e.tags @> walk_types.tags
+        FROM unnest(types) AS t (type), LATERAL (SELECT hashtextextended(t.type COLLATE "C", 0)) AS h (hash), LATERAL (
+            SELECT e.position, e.type, e.tags FROM fencepost.event e
+            WHERE (hashtextextended(e.type, 0), e.position) <= (h.hash, at)
+              AND (hashtextextended(e.type, 0), e.position) > (h.hash, after)
+              AND e.type = t.type
+            ORDER BY hashtextextended(e.type, 0) DESC, e.position DESC LIMIT most) AS e
         ORDER BY e.position DESC LIMIT most;
     ELSE
-        RETURN QUERY SELECT e.position FROM unnest(types) AS t (type), LATERAL (
-            SELECT e.position FROM fencepost.event e
-            WHERE (e.type, e.position) >= (t.type, at) AND (e.type, e.position) <= (t.type, upto)
-            ORDER BY e.type, e.position LIMIT most) AS e
+        RETURN QUERY SELECT e.position, e.tags @> walk_types.tags
+        FROM unnest(types) AS t (type), LATERAL (SELECT hashtextextended(t.type COLLATE "C", 0)) AS h (hash), LATERAL (
+            SELECT e.position, e.type, e.tags FROM fencepost.event e
+            WHERE (hashtextextended(e.type, 0), e.position) >= (h.hash, at)
+              AND (hashtextextended(e.type, 0), e.position) <= (h.hash, upto)
+              AND e.type = t.type
+            ORDER BY hashtextextended(e.type, 0), e.position LIMIT most) AS e
         ORDER BY e.position LIMIT most;
     END IF;
 END $$;
@@ -280,22 +347,23 @@ BEGIN
         RETURN;
     ELSIF cardinality(tags) = 0 THEN
         RETURN QUERY SELECT w.position
-        FROM fencepost.walk_types(matches.types, at, after, upto, most, backwards) AS w (position);
+        FROM fencepost.walk_types(matches.types, matches.tags, at, after, upto, most, backwards) AS w;
         RETURN;
     END IF;
     stream := 1;
     LOOP
         LOOP
-            SELECT array_agg(e.position) FILTER (
-                       WHERE e.tags @> matches.tags AND (any_type OR e.type = ANY (matches.types))),
-                   count(*), CASE WHEN backwards THEN min(e.position) ELSE max(e.position) END + step
-            INTO hits, walked, at
-            FROM (SELECT fencepost.walk(matches.tags[stream], at, after, upto, block, backwards) WHERE stream > 0
-                  UNION ALL
-                  SELECT fencepost.walk_types(matches.types, at, after, upto, block, backwards) WHERE stream = 0
-                 ) AS w (position),
-                 LATERAL (SELECT e.position, e.type, e.tags FROM fencepost.event e
-                          WHERE e.position = w.position OFFSET 0) AS e;
+            IF stream > 0 THEN
+                SELECT array_agg(DISTINCT w.position) FILTER (WHERE w.fits), count(*),
+                       CASE WHEN backwards THEN min(w.position) ELSE max(w.position) END + step
+                INTO hits, walked, at
+                FROM fencepost.walk(tags[stream], tags, types, at, after, upto, block, backwards) AS w;
+            ELSE
+                SELECT array_agg(w.position) FILTER (WHERE w.fits), count(*),
+                       CASE WHEN backwards THEN min(w.position) ELSE max(w.position) END + step
+                INTO hits, walked, at
+                FROM fencepost.walk_types(types, tags, at, after, upto, block, backwards) AS w;
+            END IF;
             RETURN QUERY SELECT h.position FROM unnest(hits) AS h (position);
             found := found + coalesce(cardinality(hits), 0);
             IF found >= most OR walked < block THEN
@@ -327,10 +395,8 @@ LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     count bigint;
 BEGIN
-    INSERT INTO fencepost.event (position, recorded_at, id, tag1, tag2, tag3, tag4, type, tags, data, metadata)
+    INSERT INTO fencepost.event (position, recorded_at, id, type, tags, data, metadata)
     SELECT store_events.head + append.before + e.n, now.moment, e.id,
-           hashtextextended(e.tags[1], 0), hashtextextended(e.tags[2], 0),
-           hashtextextended(e.tags[3], 0), hashtextextended(e.tags[4], 0),
            e.type, e.tags, decode(e.data, 'base64'), e.metadata::json
     FROM (SELECT clock_timestamp()) AS now (moment),
          json_to_recordset(accepted) AS append (before bigint, events json),
@@ -556,6 +622,53 @@ BEGIN
 END $$;
 
 
+-- Judge and store an append of one event that has at most four tags, without a checkpoint, and say what became of it as
+-- `append_batch` does. `oldest` is the lowest `after` of its checks.
+--
+-- A store with one caller appends little else, and then to read a batch of one event from JSON takes half as long as to
+-- store it. So the event comes as it is, and if nothing was stored since `oldest` then all is done in one statement.
+CREATE FUNCTION fencepost.append_one(
+    id uuid, type text, tags text[], data bytea, metadata json, checks json, oldest bigint) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+#variable_conflict use_variable
+DECLARE
+    current bigint := oldest;
+    placed  bigint;
+    ids     uuid[];
+BEGIN
+    IF pg_is_in_recovery() OR current_setting('synchronous_commit') = 'off'
+       OR current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM fencepost.prepare_transaction();
+    END IF;
+    PERFORM pg_advisory_xact_lock(1179537987, 'fencepost.event'::regclass::oid::integer);
+    LOOP
+        INSERT INTO fencepost.event AS e (position, recorded_at, id, type, tags, data, metadata)
+        SELECT h.head + 1, clock_timestamp(), id, type, tags, data, metadata
+        FROM (SELECT coalesce(max(e.position), 0) FROM fencepost.event e) AS h (head)
+        WHERE h.head <= current
+          AND (id IS NULL OR NOT EXISTS (SELECT FROM fencepost.event e WHERE e.id = append_one.id))
+        RETURNING e.position INTO placed;
+        EXIT WHEN placed IS NOT NULL;
+
+        ids := CASE WHEN id IS NOT NULL THEN ARRAY[id] END;
+        IF fencepost.is_doubtful(json_build_array(json_build_object('ids', ids, 'checks', checks))) THEN
+            RETURN fencepost.append_batch(json_build_array(json_build_object(
+                'before', 0, 'count', 1, 'ids', ids, 'checks', checks, 'events', json_build_array(json_build_object(
+                    'id', id, 'type', type, 'tags', tags, 'data', encode(data, 'base64'),
+                    'metadata', metadata::text)))), false, 0);
+        END IF;
+        current := 9223372036854775807;  -- under the lock it stays true that nothing is in the way
+    END LOOP;
+    PERFORM pg_notify('fencepost_' || 'fencepost.event'::regclass::oid, placed::text);
+    RETURN (placed - 1)::text;
+END $$;
+
+
 -- Refuse a transaction in which nothing can be appended, and make its commit wait for the disk.
 CREATE FUNCTION fencepost.prepare_transaction() RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
@@ -603,32 +716,15 @@ BEGIN
 END $$;
 
 
--- A page of a reading: what `matching` gives, beside the head. There is at least one row, if need be without an event.
-CREATE FUNCTION fencepost.page(items json, after bigint, upto bigint, most integer, backwards boolean)
-RETURNS TABLE (
-    head bigint, item bigint, "position" bigint, type text, tags text[], data bytea, recorded_at timestamptz, id uuid,
-    metadata text)
-LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off
-SET enable_bitmapscan = off
-AS $$
-#variable_conflict use_column
-BEGIN
-    RETURN QUERY
-    SELECT t.head, 1::bigint, e.position, e.type, e.tags, e.data, e.recorded_at, e.id, e.metadata::text
-    FROM (SELECT coalesce(max(position), 0) FROM fencepost.event) AS t (head)
-    LEFT JOIN LATERAL fencepost.matching(items, after, least(upto, t.head), most, backwards) AS e ON true;
-END $$;
-
-
--- The next events of one tag of each item, `most` for each, in order, beside the number of the item and the head. An
--- event that does not match the item has no type. For each item there is at least one row, if need be without an event.
+-- A page of a reading: the next events in `after < position <= upto` that match one of the items, `most` of them, in
+-- order, beside the head. There is at least one row, if need be without an event.
 --
--- Most things that are decided about have had a few events, and then this is all that is to be read. It is one
--- statement, since to make ready for one takes longer than to find a few events.
-CREATE FUNCTION fencepost.page_of_tags(items json, after bigint, upto bigint, most integer, backwards boolean)
+-- With `by_tags` it is the events of the first tag of each item, `most` for each, in order, beside the number of the item.
+-- An event that does not match the item has no type. For each item there is at least one row. Most things that are
+-- decided about have had a few events, and then this is all that is to be read. It is one statement, since to make
+-- ready for one takes longer than to find a few events.
+CREATE FUNCTION fencepost.page(
+    items json, after bigint, upto bigint, most integer, backwards boolean, by_tags boolean)
 RETURNS TABLE (
     head bigint, item bigint, "position" bigint, type text, tags text[], data bytea, recorded_at timestamptz, id uuid,
     metadata text)
@@ -640,7 +736,12 @@ SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 BEGIN
-    IF backwards THEN
+    IF NOT by_tags THEN
+        RETURN QUERY
+        SELECT t.head, 1::bigint, e.position, e.type, e.tags, e.data, e.recorded_at, e.id, e.metadata::text
+        FROM (SELECT coalesce(max(position), 0) FROM fencepost.event) AS t (head)
+        LEFT JOIN LATERAL fencepost.matching(items, after, least(upto, t.head), most, backwards) AS e ON true;
+    ELSIF backwards THEN
         RETURN QUERY
         SELECT t.head, i.n, e.position,
                CASE WHEN e.tags @> i.tags AND (cardinality(i.types) = 0 OR e.type = ANY (i.types)) THEN e.type END,
@@ -649,24 +750,32 @@ BEGIN
              ROWS FROM (json_to_recordset(items) AS (types text[], tags text[])) WITH ORDINALITY AS i (types, tags, n),
              LATERAL (SELECT hashtextextended(i.tags[1], 0)) AS h (hash)
         LEFT JOIN LATERAL (SELECT * FROM (
-            (SELECT tag1 AS tag, position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
-             WHERE (tag1, position) > (h.hash, after) AND (tag1, position) <= (h.hash, upto) AND tag1 IS NOT NULL
-             ORDER BY tag1 DESC, position DESC LIMIT most)
-            UNION ALL (SELECT tag2 AS tag, position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
-             WHERE (tag2, position) > (h.hash, after) AND (tag2, position) <= (h.hash, upto) AND tag2 IS NOT NULL
-             ORDER BY tag2 DESC, position DESC LIMIT most)
-            UNION ALL (SELECT tag3 AS tag, position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
-             WHERE (tag3, position) > (h.hash, after) AND (tag3, position) <= (h.hash, upto) AND tag3 IS NOT NULL
-             ORDER BY tag3 DESC, position DESC LIMIT most)
-            UNION ALL (SELECT tag4 AS tag, position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
-             WHERE (tag4, position) > (h.hash, after) AND (tag4, position) <= (h.hash, upto) AND tag4 IS NOT NULL
-             ORDER BY tag4 DESC, position DESC LIMIT most)
-            UNION ALL (SELECT m.tag, e.position, e.recorded_at, e.id, e.type, e.tags, e.data, e.metadata
-             FROM (SELECT tag, position FROM fencepost.more_tags
+            (SELECT position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
+             WHERE (hashtextextended(tags[1], 0), position) > (h.hash, after)
+               AND (hashtextextended(tags[1], 0), position) <= (h.hash, upto)
+               AND tags[1] IS NOT NULL
+             ORDER BY hashtextextended(tags[1], 0) DESC, position DESC LIMIT most)
+            UNION ALL (SELECT position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
+             WHERE (hashtextextended(tags[2], 0), position) > (h.hash, after)
+               AND (hashtextextended(tags[2], 0), position) <= (h.hash, upto)
+               AND tags[2] IS NOT NULL
+             ORDER BY hashtextextended(tags[2], 0) DESC, position DESC LIMIT most)
+            UNION ALL (SELECT position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
+             WHERE (hashtextextended(tags[3], 0), position) > (h.hash, after)
+               AND (hashtextextended(tags[3], 0), position) <= (h.hash, upto)
+               AND tags[3] IS NOT NULL
+             ORDER BY hashtextextended(tags[3], 0) DESC, position DESC LIMIT most)
+            UNION ALL (SELECT position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
+             WHERE (hashtextextended(tags[4], 0), position) > (h.hash, after)
+               AND (hashtextextended(tags[4], 0), position) <= (h.hash, upto)
+               AND tags[4] IS NOT NULL
+             ORDER BY hashtextextended(tags[4], 0) DESC, position DESC LIMIT most)
+            UNION ALL (SELECT e.*
+             FROM (SELECT position FROM fencepost.more_tags
                    WHERE (tag, position) > (h.hash, after) AND (tag, position) <= (h.hash, upto)
                    ORDER BY tag DESC, position DESC LIMIT most) AS m,
                   LATERAL (SELECT * FROM fencepost.event e WHERE e.position = m.position OFFSET 0) AS e)
-            ) AS s ORDER BY s.tag DESC, s.position DESC LIMIT most) AS e ON true;
+            ) AS s ORDER BY s.position DESC LIMIT most) AS e ON true;
     ELSE
         RETURN QUERY
         SELECT t.head, i.n, e.position,
@@ -676,24 +785,32 @@ BEGIN
              ROWS FROM (json_to_recordset(items) AS (types text[], tags text[])) WITH ORDINALITY AS i (types, tags, n),
              LATERAL (SELECT hashtextextended(i.tags[1], 0)) AS h (hash)
         LEFT JOIN LATERAL (SELECT * FROM (
-            (SELECT tag1 AS tag, position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
-             WHERE (tag1, position) > (h.hash, after) AND (tag1, position) <= (h.hash, upto) AND tag1 IS NOT NULL
-             ORDER BY tag1, position LIMIT most)
-            UNION ALL (SELECT tag2 AS tag, position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
-             WHERE (tag2, position) > (h.hash, after) AND (tag2, position) <= (h.hash, upto) AND tag2 IS NOT NULL
-             ORDER BY tag2, position LIMIT most)
-            UNION ALL (SELECT tag3 AS tag, position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
-             WHERE (tag3, position) > (h.hash, after) AND (tag3, position) <= (h.hash, upto) AND tag3 IS NOT NULL
-             ORDER BY tag3, position LIMIT most)
-            UNION ALL (SELECT tag4 AS tag, position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
-             WHERE (tag4, position) > (h.hash, after) AND (tag4, position) <= (h.hash, upto) AND tag4 IS NOT NULL
-             ORDER BY tag4, position LIMIT most)
-            UNION ALL (SELECT m.tag, e.position, e.recorded_at, e.id, e.type, e.tags, e.data, e.metadata
-             FROM (SELECT tag, position FROM fencepost.more_tags
+            (SELECT position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
+             WHERE (hashtextextended(tags[1], 0), position) > (h.hash, after)
+               AND (hashtextextended(tags[1], 0), position) <= (h.hash, upto)
+               AND tags[1] IS NOT NULL
+             ORDER BY hashtextextended(tags[1], 0), position LIMIT most)
+            UNION ALL (SELECT position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
+             WHERE (hashtextextended(tags[2], 0), position) > (h.hash, after)
+               AND (hashtextextended(tags[2], 0), position) <= (h.hash, upto)
+               AND tags[2] IS NOT NULL
+             ORDER BY hashtextextended(tags[2], 0), position LIMIT most)
+            UNION ALL (SELECT position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
+             WHERE (hashtextextended(tags[3], 0), position) > (h.hash, after)
+               AND (hashtextextended(tags[3], 0), position) <= (h.hash, upto)
+               AND tags[3] IS NOT NULL
+             ORDER BY hashtextextended(tags[3], 0), position LIMIT most)
+            UNION ALL (SELECT position, recorded_at, id, type, tags, data, metadata FROM fencepost.event
+             WHERE (hashtextextended(tags[4], 0), position) > (h.hash, after)
+               AND (hashtextextended(tags[4], 0), position) <= (h.hash, upto)
+               AND tags[4] IS NOT NULL
+             ORDER BY hashtextextended(tags[4], 0), position LIMIT most)
+            UNION ALL (SELECT e.*
+             FROM (SELECT position FROM fencepost.more_tags
                    WHERE (tag, position) > (h.hash, after) AND (tag, position) <= (h.hash, upto)
                    ORDER BY tag, position LIMIT most) AS m,
                   LATERAL (SELECT * FROM fencepost.event e WHERE e.position = m.position OFFSET 0) AS e)
-            ) AS s ORDER BY s.tag, s.position LIMIT most) AS e ON true;
+            ) AS s ORDER BY s.position LIMIT most) AS e ON true;
     END IF;
 END $$;
 
@@ -701,5 +818,6 @@ END $$;
 -- Nobody may use what is here unless it is granted. The functions inside run with the rights of `append_batch`,
 -- or, in reading, with those of the reader.
 REVOKE ALL ON FUNCTION fencepost.append_batch FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.append_one FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.judge_batch FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.store_events FROM PUBLIC;

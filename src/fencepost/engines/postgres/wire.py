@@ -1,7 +1,8 @@
 """What travels: a batch as one JSON document to the server, verdicts and events back.
 
 JSON, since a batch is ragged (appends have events have tags; conditions have items have tags) and both
-ends read and write it in C. Binary data goes as base64.
+ends read and write it in C. Binary data goes as base64. An append of one event is not ragged: it goes as the
+parameters of `append_one`.
 
 An append that could be affected by an earlier one of its batch is marked with `sees_batch`, so that the
 server stores those before it first. The mark comes from the linear cover of the conflict kernel, which
@@ -10,11 +11,13 @@ meets whenever an event matches (theorem `linear_cover`), and most batches need 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal
 from uuid import UUID
 
 import msgspec
+from psycopg.pq import Format
 
 from ...buckets import read_keys, write_keys
 from ...commit import Append, Behind, Conflicting, Overlapping, Verdict
@@ -24,7 +27,13 @@ LAST_POSITION: Final = 2**63 - 2  # of a bigint, with room for one more; no even
 UNLESS: Final = -1  # stands for the index of a condition
 TAGS_IN_ROW: Final = 4  # so many tags are indexed in the row of their event, as postgres.sql has it
 
+# How the arguments of `append_one` are given, see `encode_one`.
+FORMATS_OF_ONE: Final = (Format.BINARY,) * 4 + (Format.TEXT,) * 3
+TEXT_OID: Final = 25
+
 _encode = msgspec.json.Encoder().encode
+_pack_array = struct.Struct("!iiIii").pack  # dimensions, whether there are NULLs, type, length, first index
+_pack_length = struct.Struct("!i").pack
 
 
 class EventDocument(msgspec.Struct, omit_defaults=True):
@@ -85,6 +94,30 @@ def encode_batch(appends: Sequence[Append]) -> list[bytes]:
         documents.append(_append_document(append, append.events, before, mark))
         before += len(append.events)
     return _arguments(documents)
+
+
+def is_one(appends: Sequence[Append]) -> bool:
+    """Whether this is for `append_one`: one event, with as many tags as its row indexes, and no checkpoint."""
+    if len(appends) != 1 or appends[0].checkpoint is not None:
+        return False
+    events = appends[0].events
+    return len(events) == 1 and len(events[0].tags) <= TAGS_IN_ROW
+
+
+def encode_one(append: Append) -> list[bytes | None]:
+    """The arguments of `append_one`."""
+    (event,) = append.events
+    metadata = encode_metadata(event.metadata)
+    checks = list(_checks(append))
+    return [
+        None if event.id is None else event.id.bytes,
+        event.type.encode(),
+        _encode_array(sorted(event.tags)),
+        event.data,
+        None if metadata is None else metadata.encode(),
+        _encode(checks) if checks else None,
+        b"%d" % min((check.after for check in checks), default=LAST_POSITION),
+    ]
 
 
 def encode_part(append: Append, begin: int, end: int) -> list[bytes]:
@@ -163,6 +196,15 @@ def _append_document(append: Append, events: Sequence[Event], before: int, mark:
         name, position = append.checkpoint
         document.checkpoint, document.checkpoint_position = name, str(position)
     return document
+
+
+def _encode_array(texts: Sequence[str]) -> bytes:
+    """A `text[]` as PostgreSQL has it in binary."""
+    parts = [_pack_array(1, 0, TEXT_OID, len(texts), 1)]
+    for text in texts:
+        encoded = text.encode()
+        parts += _pack_length(len(encoded)), encoded
+    return b"".join(parts)
 
 
 def _event_document(event: Event) -> EventDocument:

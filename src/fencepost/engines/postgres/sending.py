@@ -1,0 +1,40 @@
+"""An append that is sent and awaited on the event loop, instead of in a thread.
+
+To get to a thread and back costs a task more than its append costs the server. It is sent where a connection is at
+hand on which the call is prepared; what is not as simple as that is left to a thread.
+"""
+
+from __future__ import annotations
+
+from psycopg.pq.abc import PGresult
+
+from .calls import Arguments, Call
+from .connections import Connections, Session
+from .readiness import Ready, flush, next_result
+
+
+async def sent(connections: Connections, call: Call, arguments: Arguments) -> bytes | None:
+    """What the call returns; None if it was not sent. What psycopg raises, it raises: then its fate may be unknown."""
+    session = connections.take_idle()
+    if session is None:
+        return None
+    try:
+        if not call.is_prepared(session):
+            return None
+        call.send(session, arguments)
+        return call.loaded_value(session, await _result(session))
+    finally:
+        connections.give_back(session)  # one that was left in the middle will be closed
+
+
+async def _result(session: Session) -> PGresult:
+    pgconn = session.pgconn
+    ready = Ready(pgconn.socket)
+    try:
+        await flush(pgconn, ready)
+        result = await next_result(pgconn, ready)
+    finally:
+        ready.close()
+    while pgconn.get_result() is not None:
+        pass
+    return result

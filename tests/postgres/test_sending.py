@@ -1,0 +1,187 @@
+"""Appending on the event loop, without a thread, and what is left to a thread after all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from tests.postgres.conftest import with_option
+from tests.postgres.stepping import hand, wait_for_waiting
+
+import fencepost
+import fencepost.aio
+from fencepost import ConditionFailed, Event, EventStore, Placed, StoreUnavailable
+from fencepost.aio import AsyncEventStore
+from fencepost.commit import Append
+from fencepost.engines.postgres import engine
+from fencepost.engines.postgres.engine import AWAITED_EVENTS
+from fencepost.engines.postgres.sending import sent
+from fencepost.model import MAX_DATA_BYTES
+from fencepost.testing.contract.base import events, no_new, positions, tagged
+
+TASKS = 40
+
+
+def run(url: str, act: Callable[[AsyncEventStore], Awaitable[None]], **options: Any) -> None:
+    async def opened() -> None:
+        async with await fencepost.aio.open(url, **options) as store:
+            for count in (1, 2):  # which connects and prepares both calls, in a thread
+                await store.append([Event("Prepared")] * count)
+            await act(store)
+
+    asyncio.run(opened())
+
+
+def no_thread(*_: object) -> Any:
+    raise AssertionError("this was to be done on the loop")
+
+
+async def in_thread(act: Callable[..., object], *arguments: object) -> None:
+    """While the loop goes on."""
+    await asyncio.get_running_loop().run_in_executor(None, act, *arguments)
+
+
+def test_an_append_takes_no_thread(store: EventStore, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def act(awaitable: AsyncEventStore) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(awaitable._threads, "submit", no_thread)
+            assert await awaitable.append(events("A", "seat:1")) == Placed(4, 4)
+            assert await awaitable.append([Event("B"), Event("C")], no_new(tagged("seat:1"), 4)) == Placed(5, 6)
+            large = [Event("D", data=bytes(MAX_DATA_BYTES))]  # more than a socket takes at once
+            assert await awaitable.append(large) == Placed(7, 7)
+
+    run(url, act)
+    assert positions(store.read(tagged("seat:1"))) == [4]
+
+
+def test_what_would_hold_up_the_loop_is_left_to_a_thread(store: EventStore, url: str) -> None:
+    async def act(awaitable: AsyncEventStore) -> None:
+        engine: Any = awaitable._engine
+        many = Append((Event("A"),) * (AWAITED_EVENTS + 1))
+        assert await engine.commit_awaiting([many]) is None
+        assert await awaitable.append(many.events) == Placed(4, 4 + AWAITED_EVENTS)
+
+    run(url, act)
+    assert store.head() == 4 + AWAITED_EVENTS
+
+
+def test_many_tasks_each_get_their_own_verdict(store: EventStore, url: str) -> None:
+    async def take_seat(awaitable: AsyncEventStore, task: int) -> bool:
+        seat = f"seat:{task % 10}"
+        try:
+            placed = await awaitable.append([Event("Taken", data=b"%d" % task, tags={seat})], no_new(tagged(seat)))
+        except ConditionFailed:
+            return False
+        (event,) = [event async for event in awaitable.read(tagged(seat))]
+        assert (event.position, event.data) == (placed.last, b"%d" % task)
+        return True
+
+    async def act(awaitable: AsyncEventStore) -> None:
+        taken = await asyncio.gather(*(take_seat(awaitable, task) for task in range(TASKS)))
+        assert sum(taken) == 10
+
+    run(url, act)
+    assert store.head() == 13
+
+
+def test_who_leads_and_is_cancelled_leaves_the_others_their_appends(store: EventStore, url: str) -> None:
+    async def act(awaitable: AsyncEventStore) -> None:
+        for number in range(TASKS):
+            leader = asyncio.ensure_future(awaitable.append(events("Left", f"left:{number}")))
+            others = [asyncio.ensure_future(awaitable.append(events("A", f"turn:{number}"))) for _ in range(3)]
+            await asyncio.sleep(0.0002 * (number % 5))
+            leader.cancel()
+            placed = await asyncio.gather(*others)
+            assert positions([event async for event in awaitable.read(tagged(f"turn:{number}"))]) == [
+                one.last for one in placed
+            ]
+            with suppress(asyncio.CancelledError):
+                await leader
+
+    run(url, act)
+    assert positions(store.read()) == list(range(1, store.head() + 1))
+
+
+def end_those_who_wait(connection: psycopg.Connection[Any]) -> None:
+    for backend in wait_for_waiting(connection, 1):
+        connection.execute("SELECT pg_terminate_backend(%s)", [backend])
+
+
+@pytest.mark.parametrize("id", [uuid4(), None], ids=["with an id", "without"])
+def test_a_lost_acknowledgement_is_settled_by_the_id(
+    store: EventStore, url: str, database_url: str, schema: str, connection: psycopg.Connection[Any], id: UUID | None
+) -> None:
+    async def act(awaitable: AsyncEventStore) -> None:
+        with hand(database_url, schema) as other:
+            other.append(Append((Event("Before"),)))
+            append = asyncio.ensure_future(awaitable.append([Event("A", id=id)]))
+            await in_thread(end_those_who_wait, connection)
+            if id is None:
+                with pytest.raises(StoreUnavailable, match="without event ids"):
+                    await append
+            else:
+                await in_thread(wait_for_waiting, connection, 1)
+                other.connection.commit()
+                assert await append == Placed(5, 5)
+
+    run(url, act)
+    assert store.head() == (4 if id is None else 5)
+
+
+def test_what_was_stored_and_not_acknowledged_is_the_callers_own(
+    store: EventStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The id is found when it is sent again: stored once, by this append and by no earlier one."""
+    lost = []
+
+    async def sent_and_lost(*arguments: Any) -> bytes | None:
+        answer = await sent(*arguments)
+        if answer is not None and not lost:
+            lost.append(answer)
+            raise psycopg.OperationalError("the connection is lost")
+        return answer
+
+    monkeypatch.setattr(engine, "sent", sent_and_lost)
+
+    async def act(awaitable: AsyncEventStore) -> None:
+        before = await awaitable.head()
+        assert await awaitable.append([Event("A", id=uuid4())]) == Placed(before + 1, before + 1)
+        assert await awaitable.head() == before + 1
+
+    run(url, act)
+    assert lost
+
+
+def test_a_refusal_of_the_server_has_its_name(store: EventStore, url: str, database_url: str, schema: str) -> None:
+    async def act(awaitable: AsyncEventStore) -> None:
+        with hand(database_url, schema) as other:
+            other.append(Append((Event("Before"),)))
+            with pytest.raises(StoreUnavailable, match="lock"):
+                await awaitable.append(events("Late"))
+        assert await awaitable.append(events("After")) == Placed(5, 5)
+
+    run(with_option(url, "options", "-clock_timeout%3D200"), act)
+
+
+def test_what_is_not_prepared_any_more_is_left_to_a_thread(store: EventStore, url: str) -> None:
+    async def act(awaitable: AsyncEventStore) -> None:
+        engine: Any = awaitable._engine
+        with engine._connections.lend() as connection:
+            connection.execute("DEALLOCATE ALL")
+        assert await awaitable.append(events("A")) == Placed(4, 4)
+
+    run(url, act, connections=1)
+
+
+def test_what_is_recorded_with_its_conditions_goes_through_a_thread(url: str) -> None:
+    async def act(awaitable: AsyncEventStore) -> None:
+        assert await awaitable.append(events("A"), no_new(tagged("seat:1"))) == Placed(4, 4)
+        assert [record.last async for record in awaitable.recorded()] == [1, 3, 4]
+
+    with fencepost.open(url, create=True):
+        run(url, act, record_conditions=True)
