@@ -90,7 +90,7 @@ class Existence(Projection):
             raise WalletUnknown(self.wallet_id)
 
 
-class Balance(Existence, snapshot_every=50):
+class Balance(Existence, snapshot_every=10):
     """A wallet and what is in it. Its cursor is the position of the last event that touched it."""
 
     owner: str = ""

@@ -137,6 +137,30 @@ class TestUnknownTypes:
         with pytest.raises(DefinitionError, match="'Plain'"):
             EventTypes(Plain, Another)
 
+    def test_what_is_stored_as_json_is_given_as_it_is(self) -> None:
+        found = stored("Plain", b'{ "wallet_id": "w1", "amount": 5 }')
+        assert EventTypes(Plain).json(found) is found.data
+        with pytest.raises(TypeUnknown):
+            EventTypes(Plain, unknown="keep").json(stored("Other", b"{}"))
+
+    def test_what_is_not_stored_as_json_of_this_version_is_given_as_such(self) -> None:
+        @event(type="Plain", version=2, upgrades={1: lambda fields: {**fields, "currency": "EUR"}})
+        class Newer:
+            wallet_id: Tag
+            amount: int
+            currency: str
+
+        assert EventTypes(Newer).json(stored("Plain", b'{"wallet_id":"w1","amount":5}')) == (
+            b'{"wallet_id":"w1","amount":5,"currency":"EUR"}'
+        )
+
+        @event(codec=msgpack_codec)
+        class Packed:
+            wallet_id: Tag
+
+        packed = encode(Packed("w1"))
+        assert EventTypes(Packed).json(stored("Packed", packed.data)) == b'{"wallet_id":"w1"}'
+
 
 class TestTags:
     def test_have_another_name_if_the_annotation_says_so(self) -> None:

@@ -71,6 +71,36 @@ class TestByTheEvent:
         assert withdraw_once(cached, Balance("w1"), withdrawal_id="0", amount=1).position == 2
         assert project(cached, Balance("w1")).amount == 0
 
+    def test_from_a_snapshot_the_search_is_left_to_the_append(self) -> None:
+        with Watched() as store:
+            cached = Cached(store)
+            open_wallet(store, wallet_id="w1", balance=100)
+            for number in range(5):
+                withdraw_once(cached, Balance("w1"), withdrawal_id=str(number), amount=1)
+            store.queries.clear()
+            assert not withdraw_once(cached, Balance("w1"), withdrawal_id="new", amount=1).already
+            assert len(store.queries) == 1
+            again = withdraw_once(cached, Balance("w1"), withdrawal_id="0", amount=1)
+            assert (again.position, again.already) == (2, True)
+
+    def test_an_earlier_time_is_told_although_the_rule_would_do_nothing_now(self, store: EventStore) -> None:
+        @decision(once=by_withdrawal)
+        def empty(balance: Balance, *, withdrawal_id: str) -> WithdrawalMade | None:
+            if balance.amount == 0:
+                return None
+            return WithdrawalMade(balance.wallet_id, withdrawal_id, balance.amount)
+
+        cached = Cached(store)
+        open_wallet(store, wallet_id="w1", balance=100)
+        for number in range(5):
+            withdraw(store, Balance("w1"), withdrawal_id=str(number), amount=1)
+        project(cached, Balance("w1"))
+        first = empty(cached, Balance("w1"), withdrawal_id="all")
+        assert (first.event.amount, first.already) == (95, False)
+        again = empty(cached, Balance("w1"), withdrawal_id="all")
+        assert (again.event.amount, again.already) == (95, True)
+        assert empty(cached, Balance("w1"), withdrawal_id="nothing").events == ()
+
     def test_the_search_is_part_of_the_one_read(self) -> None:
         with Watched() as store:
             withdraw_once(store, Balance("w1"), withdrawal_id="x", amount=0)
@@ -173,8 +203,14 @@ class TestTogether:
             charge()
             return WithdrawalMade(balance.wallet_id, withdrawal_id, 1)
 
-        for place in (store, store, Cached(store)):
+        cached = Cached(store)
+        for place in (store, store, cached):
             pay(place, Balance("w1"), withdrawal_id="x", charge=effect(lambda: calls.append(1)))
+        for number in range(5):
+            store.append([encode(DepositMade("w1", str(number), 1))])
+        project(cached, Balance("w1"))
+        pay(cached, Balance("w1"), withdrawal_id="x", charge=effect(lambda: calls.append(1)))
+        pay(cached, Balance("w1"), withdrawal_id="x", charge=lambda: calls.append(1))
         assert calls == [1]
 
 

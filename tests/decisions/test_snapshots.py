@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,12 @@ class Counted(Watched):
     """Counts the events that are handed out."""
 
     handed_out = 0
+    before_second_read: Sequence[list[Event]] = ()
 
     def read(self, query: Query | None = None, **options: Any) -> Any:
+        if len(self.queries) == 1:
+            for meanwhile in self.before_second_read:
+                EventStore.append(self, meanwhile)
         reading = super().read(query, **options)
         events = list(reading)
         self.handed_out += len(events)
@@ -92,6 +96,37 @@ class TestASnapshot:
 
         for _ in range(3):
             assert compare(cached, Balance("w1"), Balance("w2"), Status("w1")).event.amount == 4
+
+    def test_spares_as_much_beside_a_projection_that_has_none(self, counted: Counted) -> None:
+        counted.append(history(20, "w1") + history(20, "w2"))
+        cached = Cached(counted)
+
+        @decision
+        def compare(payer: Balance, receiver: Status) -> DepositMade:
+            assert receiver.open
+            return DepositMade("w3", "d", payer.amount)
+
+        project(cached, Balance("w1"))
+        counted.append([encode(WithdrawalMade("w1", "x", 50))])
+        counted.handed_out = 0
+        assert compare(cached, Balance("w1"), Status("w2")).event.amount == 69
+        assert counted.handed_out == 3  # that the receiver was opened; the anchor, and what came after it
+
+    def test_beside_a_projection_that_has_none_both_are_as_of_one_head(self, counted: Counted) -> None:
+        counted.append(history(20, "w1") + history(1, "w2"))
+        cached = Cached(counted)
+        project(cached, Balance("w1"))
+        seen = []
+
+        @decision
+        def compare(payer: Balance, receiver: Status) -> DepositMade:
+            seen.append((payer.amount, receiver.open))
+            return DepositMade("w3", "d", payer.amount)
+
+        counted.queries.clear()
+        counted.before_second_read = [[encode(WalletClosed("w2")), encode(WithdrawalMade("w1", "x", 50))]]
+        compare(cached, Balance("w1"), Status("w2"))
+        assert seen == [(119, True), (69, False)], "first what was before both, then what was after"
 
     def test_is_not_changed_by_the_decision_that_used_it(self, store: EventStore) -> None:
         class Names(Projection, snapshot_every=1):

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..model import Query, QueryItem
+from ..model import Query, QueryItem, query_of_items
 from .projections import Projection, items_of
 
 
 def query_of(projections: Sequence[Projection]) -> Query:
     """The query that finds the events of all of them."""
     if len(projections) == 1:
-        items: Sequence[QueryItem] = items_of(projections[0])
-    else:
-        items = _united([item for projection in projections for item in items_of(projection)])
-    return Query(items)
+        return query_of_items(items_of(projections[0]))
+    return Query(_united([item for projection in projections for item in items_of(projection)]))
 
 
 def _united(items: Iterable[QueryItem]) -> list[QueryItem]:

@@ -18,9 +18,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from functools import update_wrapper
+from types import NoneType
 from typing import Annotated, Any, Final, Generic, ParamSpec, TypeVar, get_args, get_origin, overload
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import msgspec
 
@@ -45,6 +49,9 @@ T = TypeVar("T")
 
 # What may be a projection, or may hold some.
 MAY_HOLD: Final = (Projection, list, tuple, dict)
+
+# What a rule cannot act with: given nothing else, it decides and does nothing besides.
+VALUES: Final = (Projection, str, int, float, bytes, NoneType, Decimal, UUID, date, time, timedelta, Enum)
 
 UNCHECKED: Final = "fencepost: unchecked"
 
@@ -124,23 +131,31 @@ class Decision(Generic[P]):
         boundary = query_of(templates) if templates else None
         checked = arguments.checked
         condition = boundary if len(checked) == len(templates) else query_of(checked) if checked else None
+        # A rule that can do nothing but decide may be asked before it is known that it was asked before.
+        search_first = self._is_async or not (cached is None or _are_values(args, kwargs))
         attempt = 0
         while True:
             attempt += 1
             if boundary is not None:
-                known = yield from know(templates, boundary, once, cached)
+                known = yield from know(templates, boundary, once, cached, search_first)
                 if known.earlier:
                     return self._earlier(known.earlier, once, templates)
                 given_args, given_kwargs = arguments.replaced(known.projections)
-                made = self.function(*given_args, **given_kwargs)
             else:
-                known = Known([], 0)
-                made = self.function(*args, **kwargs)
-            if self._is_async:
-                made = yield Await(made)
-            events = (made,) if hasattr(made, "__event__") else _as_events(made, self.name)
+                known, given_args, given_kwargs = Known([], 0), args, kwargs
+            try:
+                made = self.function(*given_args, **given_kwargs)
+                if self._is_async:
+                    made = yield Await(made)
+                events = (made,) if hasattr(made, "__event__") else _as_events(made, self.name)
+            except Exception:
+                earlier = yield from _overlooked(known, once)
+                if not earlier:
+                    raise
+                return self._earlier(earlier, once, templates)
             if not events:
-                return Decided((), known.head, known.head)
+                earlier = yield from _overlooked(known, once)
+                return self._earlier(earlier, once, templates) if earlier else Decided((), known.head, known.head)
             append = self._append(events, condition, known.head, once)
             try:
                 if self.retry.unavailable:
@@ -195,8 +210,9 @@ class Decision(Generic[P]):
     def _once_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Once | None:
         if self._once is None:
             return None
+        names = self._once_names
         try:
-            values = {name: kwargs[name] for name in self._once_names}
+            values = dict(zip(names, map(kwargs.__getitem__, names), strict=True))
         except KeyError:  # given by position, or left to its default
             values = {name: self._parameters.value(name, args, kwargs) for name in self._once_names}
         return once_of(self._once(**values))
@@ -277,10 +293,10 @@ class Arguments:
         self.projections: list[Projection] = []
         self.checked: list[Projection] = []
         for index, value in enumerate(args):
-            if isinstance(value, MAY_HOLD):
-                self._gather(value, index, parameters.at(index) not in unchecked)
+            if _may_hold(value):
+                self._gather(value, index, not unchecked or parameters.at(index) not in unchecked)
         for name, value in kwargs.items():
-            if isinstance(value, MAY_HOLD):
+            if _may_hold(value):
                 self._gather(value, name, name not in unchecked)
 
     def _gather(self, value: Any, place: int | str, checked: bool) -> None:
@@ -292,7 +308,7 @@ class Arguments:
             return
         count = len(self.projections)
         for each in value.values() if isinstance(value, dict) else value:
-            if isinstance(each, MAY_HOLD):
+            if _may_hold(each):
                 self._gather(each, place, checked)
         self._nested = self._nested or len(self.projections) > count
 
@@ -311,6 +327,18 @@ class Arguments:
         return args, kwargs
 
 
+def _may_hold(value: Any) -> bool:
+    """Remembered by its class, since it is asked of every argument."""
+    kind = type(value)
+    known = _HOLDING.get(kind)
+    if known is None:
+        known = _HOLDING[kind] = issubclass(kind, MAY_HOLD)
+    return known
+
+
+_HOLDING: Final[dict[Any, bool]] = {}
+
+
 def _replaced(value: Any, twins: Mapping[int, Projection]) -> Any:
     if isinstance(value, Projection):
         return twins[id(value)]
@@ -319,6 +347,18 @@ def _replaced(value: Any, twins: Mapping[int, Projection]) -> Any:
     if type(value) in (list, tuple):
         return type(value)(_replaced(each, twins) for each in value)
     return value
+
+
+def _are_values(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return all(isinstance(each, VALUES) for each in (*args, *kwargs.values()))
+
+
+def _overlooked(known: Known, once: Once | None) -> Course[list[SequencedEvent]]:
+    """The events of an earlier time, where that was not looked for before the rule was asked."""
+    if once is None or known.searched:
+        return []
+    earlier, _ = yield Read(once.query)
+    return earlier  # type: ignore[no-any-return]
 
 
 def _as_events(made: Any, name: str) -> tuple[Any, ...]:

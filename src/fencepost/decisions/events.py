@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeVar, dataclass_transform, get_type
 
 import msgspec
 
-from ..model import Event, QueryItem, SequencedEvent, checked_type
+from ..model import Event, SequencedEvent, checked_type, event_of, item_of
 from .codecs import Codec, CodecFactory, is_pydantic, json_codec
 from .errors import DefinitionError, EventUnreadable, TypeUnknown
 from .hints import evaluated, names_around
@@ -38,6 +38,7 @@ class Declaration(Generic[T]):
         version: int,
         upgrades: Mapping[int, Upgrade],
         codec: Codec,
+        is_json: bool,
     ) -> None:
         self.cls = cls
         self.type = type
@@ -49,8 +50,10 @@ class Declaration(Generic[T]):
         self._tag_by_any_name = {name: name for name in self.tag_names} | self.tag_fields
         self._codec = codec
         self._write = codec.write
-        self._read = codec.read
+        self.read = codec.read
         self._tags = tags_of(self.tag_fields)
+        self._types = frozenset((type,))
+        self._is_json = is_json
 
     def encode(self, event: T, metadata: Mapping[str, str] | None = None, tag: str | None = None) -> Event:
         """The event as the store takes it."""
@@ -59,31 +62,42 @@ class Declaration(Generic[T]):
             tags.add(tag)
         if self.version > 1:
             metadata = {**(metadata or {}), VERSION: str(self.version)}
-        return Event(self.type, data=self._write(event), tags=tags, metadata=metadata)
+        return event_of(self.type, self._write(event), tags, metadata)
 
     def decode(self, stored: SequencedEvent) -> T:
         """The event as an object of its class, of whatever version it was written."""
-        # Asked of the stored form: most events have no metadata, and decoding nothing takes longer than the event.
-        version = 1 if stored._metadata is None or VERSION not in stored.metadata else version_of(stored, self.version)
+        version = self._version_of(stored)
         try:
             if version == self.version:
-                return self._read(stored.data)  # type: ignore[no-any-return]
+                return self.read(stored.data)  # type: ignore[no-any-return]
             fields = upgraded(self._codec.fields(stored.data), version, self.version, self.upgrades)
             return self._codec.build(fields)  # type: ignore[no-any-return]
         except (ValueError, LookupError, TypeError) as error:
             problem = f"it does not fit {self.cls.__qualname__} (version {version} of {self.version}): {error}"
             raise EventUnreadable(stored, problem) from error
 
+    def json(self, stored: SequencedEvent) -> bytes:
+        """The event as JSON: the stored bytes, unread, where they are that already and of the newest version."""
+        if self._is_json and self._version_of(stored) == self.version:
+            return stored.data
+        return json_codec(self.cls, True).write(self.decode(stored))
+
+    def _version_of(self, stored: SequencedEvent) -> int:
+        # Asked of the stored form: most events have no metadata, and decoding nothing takes longer than the event.
+        return 1 if stored._metadata is None or VERSION not in stored.metadata else version_of(stored, self.version)
+
     def having(self, **tags: object) -> Once:
         """The event of this class with these tags, by the name of the field or of the tag."""
+        texts = []
         try:
-            texts = [tag_text(self._tag_by_any_name[name], value) for name, value in tags.items()]
+            for name, value in tags.items():
+                texts.append(tag_text(self._tag_by_any_name[name], value))
         except KeyError as unknown:
             problem = f"{unknown} is none of its tags, which are {sorted(self.tag_names)}"
             raise DefinitionError(f"{self.cls.__name__}.having: {problem}") from None
         if not texts:
             raise DefinitionError(f"{self.cls.__name__}.having: name at least 1 of its tags {sorted(self.tag_names)}")
-        return Once(QueryItem(types=(self.type,), tags=texts), self)
+        return Once(item_of(self._types, texts), self)
 
 
 @overload
@@ -126,7 +140,7 @@ def event(
         if "having" in annotations:
             raise DefinitionError(f"{name}: 'having' is taken; name the field otherwise")
         declaration: Declaration[Any] = Declaration(
-            made, annotations, name, version, upgrades or {}, codec(made, refuse)
+            made, annotations, name, version, upgrades or {}, codec(made, refuse), codec is json_codec
         )
         made.__event__ = declaration
         made.having = declaration.having
@@ -176,7 +190,17 @@ class EventTypes:
             return declaration.decode(stored)
         if self._keep:
             return stored
-        raise TypeUnknown(stored, f"none of the classes for {sorted(self._by_type)} is declared for it")
+        raise self._unknown(stored)
+
+    def json(self, stored: SequencedEvent) -> bytes:
+        """What `decode` gives, as JSON. What is stored as JSON, and needs no upgrade, is given as it is stored."""
+        declaration = self._by_type.get(stored.type)
+        if declaration is None:
+            raise self._unknown(stored)
+        return declaration.json(stored)
+
+    def _unknown(self, stored: SequencedEvent) -> TypeUnknown:
+        return TypeUnknown(stored, f"none of the classes for {sorted(self._by_type)} is declared for it")
 
 
 def encode(event: object, metadata: Mapping[str, str] | None = None, tag: str | None = None) -> Event:

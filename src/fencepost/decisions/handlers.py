@@ -51,11 +51,22 @@ class Bound:
         if declaration is None:
             self.handle = method if not handler.takes_stored else lambda self, stored: method(self, stored, stored)
             return
-        decode = declaration.decode
+        decode, read = declaration.decode, declaration.read
         if handler.takes_stored:
             self.handle = lambda self, stored: method(self, decode(stored), stored)
-        else:
+        elif declaration.version > 1:
             self.handle = lambda self, stored: method(self, decode(stored))
+        else:
+
+            def handle(self: Projection, stored: SequencedEvent) -> None:
+                # Nearly all events: of the only version, without metadata that could say otherwise.
+                try:
+                    event = read(stored.data) if stored._metadata is None else decode(stored)
+                except (ValueError, LookupError, TypeError):
+                    event = decode(stored)  # which says what does not fit
+                method(self, event)
+
+            self.handle = handle
 
 
 class Body(dict[str, Any]):

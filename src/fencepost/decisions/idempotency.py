@@ -12,14 +12,16 @@ with it, `command_id:...`, for commands whose events have no such name of their 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
 
-from ..model import Event, Query, QueryItem, SequencedEvent
+from ..model import Event, Query, QueryItem, SequencedEvent, query_of_items
 from .errors import DefinitionError
 from .tags import tag_text
+
+AnyEvent = TypeVar("AnyEvent", Event, SequencedEvent)
 
 COMMAND_ID: Final = "command_id"
 
@@ -36,16 +38,17 @@ class Once(msgspec.Struct, frozen=True):
 
     @property
     def query(self) -> Query:
-        return Query((self.item,))
+        return query_of_items((self.item,))
 
-    def found(self, event: Event | SequencedEvent) -> bool:
-        return (self.declaration is None or event.type == self.declaration.type) and self.item.tags <= event.tags
+    def among(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+        """Those that are looked for. Tags are compared only where the type is right, as decoding them takes long."""
+        tags, type = self.item.tags, None if self.declaration is None else self.declaration.type
+        return [event for event in events if (type is None or event.type == type) and tags <= event.tags]
 
     def check(self, decision: str, events: Iterable[Event]) -> None:
         """A decision whose events its own `once` does not find would be taken again and again."""
-        for event in events:
-            if self.found(event):
-                return
+        if self.among(events):
+            return
         sought = f"{'|'.join(self.item.types) or 'any event'} with {sorted(self.item.tags)}"
         raise DefinitionError(f"{decision}: once looks for {sought}, but no event of this decision is one")
 

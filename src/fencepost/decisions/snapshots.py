@@ -14,7 +14,7 @@ import logging
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from functools import cache
 from types import CodeType, FunctionType
 from typing import Any, Final, Generic, TypeVar
@@ -61,43 +61,48 @@ class Cached(Generic[Store]):
         self._limit = limit
         self._keep_in = keep_in
         self._lock = threading.Lock()
-        self._held: OrderedDict[str, Snapshot] = OrderedDict()
+        self._held: OrderedDict[Hashable, Snapshot] = OrderedDict()
 
     def load(self, projection: Projection) -> Course[Snapshot | None]:
         """The snapshot of a projection with this definition and scope, if there is one."""
         if projection.definition.snapshot_every is None:
             return None
-        key = key_of(projection)
+        place = _place_of(projection)
         with self._lock:
-            snapshot = self._held.get(key)
+            snapshot = self._held.get(place)
             if snapshot is not None:
-                self._held.move_to_end(key)
+                self._held.move_to_end(place)
         if snapshot is None and self._keep_in is not None:
+            key = key_of(projection)
             events, _ = yield Elsewhere(self._keep_in, Read(Query.of(types={SNAPSHOT_TYPE}, tags={key}), newest=True))
             if events:
                 snapshot = msgspec.json.decode(events[0].data, type=Snapshot)
-                self._hold(key, snapshot)
+                self._hold(place, snapshot)
         return snapshot
 
     def save(self, projection: Projection, anchor: SequencedEvent) -> Course[None]:
         """Remember the state, which must be that right after the anchor."""
         snapshot = Snapshot(anchor.position, digest_of(anchor), encode_state(projection))
-        key = key_of(projection)
-        self._hold(key, snapshot)
+        self._hold(_place_of(projection), snapshot)
         if self._keep_in is not None:
-            event = Event(SNAPSHOT_TYPE, data=msgspec.json.encode(snapshot), tags={key})
+            event = Event(SNAPSHOT_TYPE, data=msgspec.json.encode(snapshot), tags={key_of(projection)})
             try:
                 yield Elsewhere(self._keep_in, Append([event]))
             except StoreError as error:
                 # The decision does not depend on it, so it must not fail for it either.
                 log.warning("the snapshot of %s was not stored: %s", projection.definition.name, error)
 
-    def _hold(self, key: str, snapshot: Snapshot) -> None:
+    def _hold(self, key: Hashable, snapshot: Snapshot) -> None:
         with self._lock:
             self._held[key] = snapshot
             self._held.move_to_end(key)
             while len(self._held) > self._limit:
                 self._held.popitem(last=False)
+
+
+def _place_of(projection: Projection) -> Hashable:
+    """In memory a class is what it is, so it needs no fingerprint."""
+    return type(projection), scope_of(projection)
 
 
 def key_of(projection: Projection) -> str:
