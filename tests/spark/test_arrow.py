@@ -22,7 +22,7 @@ WIDE = to_arrow_schema(full_schema(Options("fdb:")), timezone="UTC")
 NOW = datetime(2026, 11, 16, 1, 2, 3, 456_789, tzinfo=timezone.utc)
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
-awkward = st.text('",\\[]é', min_size=1, max_size=4)
+awkward = st.text('",:\\[]{}é', min_size=1, max_size=4) | st.text(",:[]{} é", min_size=1, max_size=4)
 tag_sets = st.frozensets(texts | awkward, max_size=4)
 events = st.builds(
     SequencedEvent,
@@ -32,7 +32,7 @@ events = st.builds(
     st.binary(max_size=8),
     st.just(NOW),
     st.none() | st.uuids(),
-    st.dictionaries(texts, texts, max_size=2),
+    st.dictionaries(texts | awkward, st.just("") | texts | awkward, max_size=3),
 )
 
 
@@ -88,6 +88,12 @@ def test_empty_blobs_stand_for_no_id_and_no_metadata() -> None:
     batch = to_spark(stored, pa.schema([SCHEMA.field("id"), SCHEMA.field("metadata")]))
     assert batch.column("id").to_pylist() == [None, str(UUID(int=5)), None]
     assert batch.column("metadata").to_pylist() == [[], [("a", "b")], []]
+
+
+def test_metadata_may_be_written_with_spaces() -> None:
+    texts = ['{"a": "b", "c": ""}', "", '{"d": ","}', "{}"]
+    batch = to_spark(pa.record_batch({"metadata": pa.array(texts)}), pa.schema([SCHEMA.field("metadata")]))
+    assert batch.column("metadata").to_pylist() == [[("a", "b"), ("c", "")], [], [("d", ",")], []]
 
 
 def test_positions_of_96_bits_are_exact_as_decimals_and_refused_as_longs() -> None:

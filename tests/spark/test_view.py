@@ -45,7 +45,9 @@ def view(spark: SparkSession, log: str, tmp_path: Path) -> View:
     return View(Purse, by="purse_id", at=f"file:{tmp_path / 'view'}", store=log, spark=spark)
 
 
-def test_a_view_is_the_fold_at_every_version_and_between(spark: SparkSession, view: View, log: str) -> None:
+def test_a_view_is_the_fold_at_every_version_and_between(
+    spark: SparkSession, view: View, log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = view.refresh()
     assert (first.position, first.changed, first.rebuilt) == (4, 2, True)
     last = append(log, Added("a", 1), Event("Unrelated", tags={"purse_id:b"}), Opened("c", "Cy"), Moved("c", "a", 9))
@@ -53,6 +55,10 @@ def test_a_view_is_the_fold_at_every_version_and_between(spark: SparkSession, vi
     assert (second.position, second.changed, second.rebuilt) == (last, 2, False)
     assert view.refresh().changed == 0
     assert view.versions == [4, last]
+    assert rows(view.latest()) == rows(fold(spark, log, Purse, by="purse_id"))
+    monkeypatch.setattr(viewing, "FEW_EVENTS", 0)
+    third = view.refresh(upto=append(log, Added("b", 2), Opened("d", "Di")))
+    assert (third.changed, third.rebuilt) == (2, False)
     assert rows(view.latest()) == rows(fold(spark, log, Purse, by="purse_id"))
     for position in (3, 5):  # before every version, and between two
         assert rows(view.at(position)) == rows(fold(spark, log, Purse, by="purse_id", upto=position))

@@ -2,11 +2,12 @@
 
 Stores keep tags and metadata as JSON, times as microseconds and ids as 16 bytes; Spark takes
 lists, maps, timestamps and text. Millions of rows go through here, so no row becomes a Python
-object unless its content forces it: tags with a backslash, metadata that is there at all.
+object unless a backslash in its tags or metadata forces it.
 """
 
 from __future__ import annotations
 
+from binascii import hexlify
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -23,15 +24,13 @@ LONGEST: Final = 2**63 - 1  # a position that a long holds
 _decode_strings = msgspec.json.Decoder(list[str]).decode
 _decode_mapping = msgspec.json.Decoder(dict[str, str]).decode
 
-# The two digits of each byte as one number, so that a table look-up writes both.
-_HEX: Final = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), dtype=np.uint16)
-# Where the digits of an id are among the 36 characters of its text, and among its 32 digits; the rest are dashes.
-_GROUPS: Final = (
-    (slice(0, 8), slice(0, 8)),
-    (slice(9, 13), slice(8, 12)),
-    (slice(14, 18), slice(12, 16)),
-    (slice(19, 23), slice(16, 20)),
-    (slice(24, 36), slice(20, 32)),
+# An id's 32 digits, and its text: the same digits with dashes between them. Copied field by field, all ids at once.
+_DIGITS: Final = np.dtype([("a", "u8"), ("b", "u4"), ("c", "u4"), ("d", "u4"), ("e", "u8"), ("f", "u4")])
+_DASHED: Final = np.dtype(
+    [
+        *(("a", "u8"), ("a-", "u1"), ("b", "u4"), ("b-", "u1"), ("c", "u4"), ("c-", "u1")),
+        *(("d", "u4"), ("d-", "u1"), ("e", "u8"), ("f", "u4")),
+    ]
 )
 
 
@@ -55,6 +54,14 @@ def from_events(events: Sequence[SequencedEvent], columns: Sequence[str]) -> pa.
     return pa.RecordBatch.from_arrays(list(made.values()), names=list(made))
 
 
+def values(column: pa.Array) -> list[Any]:
+    """As Python values, ten times as fast as Arrow's own way, which makes an object of its own of each first."""
+    if pa.types.is_decimal(column.type):
+        return [None if value is None else int(value) for value in column.to_pylist()]
+    found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return found
+
+
 def _position(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Array:
     if column.type == type:
         return column
@@ -75,16 +82,21 @@ def _text(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Arr
 def _tags(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Array:
     if not pa.types.is_string(column.type):
         return pa.ListArray.from_arrays(*_list_parts(column), type=type)
-    if b"\\" in bytes(column.buffers()[2] or b""):  # in the rows around a slice as well, which does no harm
+    if _has_backslash(column):
         return pa.array([_decode_strings(text) for text in column.to_pylist()], type=type)
     # Without a backslash no quote is escaped, so each '","' is a border between two tags and nothing else.
-    inside = pc.utf8_slice_codeunits(column, 2, -2)
+    inside = pc.binary_slice(column.cast(pa.binary()), 2, -2).cast(pa.string())
     offsets, values = _list_parts(pc.split_pattern(inside, '","'))
     tagged = pa.ListArray.from_arrays(offsets, values, type=type)
     untagged = pc.equal(column, "[]")
     if pc.any(untagged).as_py():  # splitting nothing gives one empty string
         tagged = pc.if_else(untagged, pa.scalar([], type=type), tagged)
     return tagged
+
+
+def _has_backslash(column: pa.StringArray) -> bool:
+    content = column.buffers()[2]  # of the rows around a slice as well, which does no harm
+    return content is not None and b"\\" in content.to_pybytes()
 
 
 def _list_parts(column: pa.ListArray) -> tuple[pa.Array, pa.Array]:
@@ -134,7 +146,7 @@ def _time(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Arr
 
 
 def _id(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Array:
-    """Ids as text, all of them at once: two digits for each byte from a table, four dashes between."""
+    """Ids as text, all of them at once."""
     if pa.types.is_string(column.type):
         return column
     if isinstance(column, pa.ExtensionArray):  # PostgreSQL's uuid
@@ -145,13 +157,12 @@ def _id(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Array
     if column.null_count == len(column):
         return pa.nulls(len(column), type)
     filled = pc.fill_null(column, b"\0" * 16) if column.null_count else column
-    content = np.frombuffer(filled.buffers()[1], dtype=np.uint8)
-    content = content[16 * filled.offset : 16 * (filled.offset + len(filled))]
-    text = np.full((len(filled), 36), ord("-"), dtype=np.uint8)
-    digits = _HEX[content].view(np.uint8).reshape(len(filled), 32)
-    for place, group in _GROUPS:
-        text[:, place] = digits[:, group]
-    offsets = np.arange(0, 36 * (len(filled) + 1), 36, dtype=np.int32)
+    content = memoryview(filled.buffers()[1])[16 * filled.offset : 16 * (filled.offset + len(filled))]
+    digits = np.frombuffer(hexlify(content), dtype=_DIGITS)
+    text = np.full(len(filled) * _DASHED.itemsize, ord("-"), dtype=np.uint8)
+    for name in _DIGITS.fields or ():
+        text.view(_DASHED)[name] = digits[name]
+    offsets = np.arange(0, len(text) + 1, _DASHED.itemsize, dtype=np.int32)
     ids = pa.StringArray.from_buffers(len(filled), pa.py_buffer(offsets), pa.py_buffer(text))
     return pc.if_else(pc.is_null(column), pa.scalar(None, type), ids) if column.null_count else ids
 
@@ -160,18 +171,27 @@ def _metadata(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa
     """An event without metadata has an empty map: there is one way of having none."""
     if pa.types.is_map(column.type):
         return pc.fill_null(column, []).cast(type) if column.null_count else column.cast(type)
-    lengths = pc.fill_null(pc.binary_length(column), 0)
-    filled = np.flatnonzero(np.asarray(lengths))
+    filled = np.flatnonzero(np.asarray(pc.fill_null(pc.binary_length(column), 0)))
     counts = np.zeros(len(column) + 1, dtype=np.int32)
-    names: list[str] = []
-    values: list[str] = []
-    for index, text in zip(filled.tolist(), column.take(pa.array(filled)).to_pylist(), strict=True):
-        mapping = _decode_mapping(text)
-        counts[index + 1] = len(mapping)
-        names.extend(mapping)
-        values.extend(mapping.values())
-    offsets = pa.array(np.cumsum(counts, dtype=np.int32))
-    return pa.MapArray.from_arrays(offsets, pa.array(names, pa.string()), pa.array(values, pa.string()), type=type)
+    sizes, names, values = _pairs(column.take(pa.array(filled)))
+    counts[filled + 1] = sizes
+    return pa.MapArray.from_arrays(pa.array(np.cumsum(counts, dtype=np.int32)), names, values, type=type)
+
+
+def _pairs(column: pa.StringArray) -> tuple[np.ndarray[Any, Any], pa.Array, pa.Array]:
+    """How many names each of the JSON objects has; the names of all of them; the values."""
+    if not _has_backslash(column):  # as with tags, all quotes are borders, if the text has no spaces between them
+        inside = pc.binary_slice(column.cast(pa.binary()), 2, -2).cast(pa.string())
+        objects = pc.split_pattern(inside, '","')
+        parts = pc.split_pattern(objects.flatten(), '":"').flatten()
+        sizes = np.asarray(pc.list_value_length(objects))
+        if len(parts) == 2 * sizes.sum():
+            names = np.arange(0, len(parts), 2)
+            return sizes, parts.take(pa.array(names)), parts.take(pa.array(names + 1))
+    mappings = [_decode_mapping(text) for text in column.to_pylist()]
+    sizes = np.fromiter(map(len, mappings), dtype=np.int32, count=len(mappings))
+    pairs = [pair for mapping in mappings for pair in mapping.items()]
+    return sizes, *(pa.array([pair[place] for pair in pairs], pa.string()) for place in (0, 1))
 
 
 _CONVERSIONS: Final[dict[str, Callable[[pa.Array, pa.DataType, pa.RecordBatch], pa.Array]]] = {

@@ -28,6 +28,7 @@ from ..decisions.snapshots import Snapshot, encode_state, restore
 from ..decisions.upcasting import VERSION
 from ..errors import InvalidInput
 from ..model import SequencedEvent
+from .arrow import values
 from .fold_log import Store, log_of
 from .fold_plan import POSITION, UPTO, OnError, Plan, plain_hint
 from .reporting import reporting
@@ -233,11 +234,3 @@ def _stored(
 ) -> SequencedEvent:
     made = None if id is None else UUID(id)
     return SequencedEvent(position, kind, frozenset(tags), data, recorded_at, made, dict(metadata))
-
-
-def values(column: pa.Array) -> list[Any]:
-    """As Python values, ten times as fast as Arrow's own way, which makes an object of its own of each first."""
-    if pa.types.is_decimal(column.type):
-        return [None if value is None else int(value) for value in column.to_pylist()]
-    found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
-    return found

@@ -23,6 +23,7 @@ from ..commit import Append
 from ..errors import StoreCorrupt, StoreError
 from ..model import Query, RecordedAppend, SequencedEvent
 from ..store import EventStore
+from .arrow import values
 from .lake_files import LakeFile, read_manifest
 from .selection import Selection
 
@@ -144,24 +145,29 @@ def events_of(batch: pa.RecordBatch) -> Iterator[SequencedEvent]:
     """The rows of a batch with all columns, as events; times and ids in the stored form, which is faster to make."""
     return map(
         SequencedEvent,
-        batch.column("position").to_pylist(),
-        batch.column("type").to_pylist(),
+        values(batch.column("position")),
+        values(batch.column("type")),
         _sets(batch.column("tags")),
-        batch.column("data").to_pylist(),
-        batch.column("recorded_at").cast(pa.int64()).to_pylist(),
+        values(batch.column("data")),
+        values(batch.column("recorded_at").cast(pa.int64())),
         _ids(batch.column("id")),
-        [dict(pairs) if pairs else None for pairs in batch.column("metadata").to_pylist()],
+        _maps(batch.column("metadata")),
     )
 
 
 def _sets(column: pa.ListArray) -> Iterator[frozenset[str]]:
-    values, offsets = column.values.to_pylist(), column.offsets.to_pylist()
-    return (frozenset(values[begin:end]) for begin, end in pairwise(offsets))
+    members = values(column.values)
+    return (frozenset(members[begin:end]) for begin, end in pairwise(values(column.offsets)))
 
 
 def _ids(column: pa.StringArray) -> Iterator[bytes | None]:
-    digits = pc.replace_substring(column, "-", "").to_pylist()
+    digits = values(pc.replace_substring(column, "-", ""))
     return (None if text is None else bytes.fromhex(text) for text in digits)
+
+
+def _maps(column: pa.MapArray) -> Iterator[dict[str, str] | None]:
+    pairs = list(zip(values(column.keys), values(column.items), strict=True))
+    return (dict(pairs[begin:end]) if begin < end else None for begin, end in pairwise(values(column.offsets)))
 
 
 class LakeEngine:

@@ -17,7 +17,7 @@ import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from hashlib import sha256
 from pathlib import Path
@@ -55,6 +55,7 @@ from .view_files import (
 )
 
 MOST_LAYERS: Final = 8  # more are put together into one
+FEW_EVENTS: Final = 100_000  # are kept in memory while they are folded, since they are looked at twice
 KEPT: Final = 16  # versions, unless the user says otherwise
 
 
@@ -148,7 +149,15 @@ class View:
             if base is not None and end <= start:
                 return Refreshed(start, 0, False)
             log = log_of(self._session(), store, self._plan, after=start, upto=end)
-            changed = self._place.save(self._folded(log, base, saving=True), usable or self._manifest, end, digest)
+            few = base is not None and end - start <= FEW_EVENTS
+            if few:
+                log = replace(log, rows=log.rows.persist())
+            try:
+                changes = self._folded(log, base, saving=True, few=few)
+                changed = self._place.save(changes, usable or self._manifest, end, digest)
+            finally:
+                if few:
+                    log.rows.unpersist()
         return Refreshed(end, changed, base is None)
 
     def latest(self) -> DataFrame:
@@ -218,10 +227,14 @@ class View:
             Log(no_rows(self._session(), self._plan, wide), version.position, wide), version, saving=False
         )
 
-    def _folded(self, log: Log, base: Version | None, *, saving: bool) -> DataFrame:
+    def _folded(self, log: Log, base: Version | None, *, saving: bool, few: bool = False) -> DataFrame:
+        """The log on top of a version. Where few keys are to be saved, only their states are gone on from."""
         rows = log.rows
         if base is not None:
             saved = self._place.states(self._session(), self._plan.saved_schema(log.wide), base)
+            if few:
+                touched = rows.select(*self._plan.keys)
+                saved = saved.join(F.broadcast(touched), list(self._plan.keys), "left_semi")
             nothing = [F.lit(None).alias(name) for name in rows.columns[len(self._plan.keys) + 3 :]]
             states = saved.select(
                 *self._plan.keys,
@@ -314,8 +327,9 @@ class FolderPlace:
         return whole.groupBy(*self.plan.keys).agg(newest).select("newest.*")
 
     def states(self, spark: SparkSession, schema: StructType, version: Version) -> DataFrame:
-        wanted = [field for field in schema.fields if field.name in (*self.plan.keys, POSITION, STATE)]
-        return self._layers(spark, StructType(wanted), version)
+        wanted = StructType([field for field in schema.fields if field.name in (*self.plan.keys, POSITION, STATE)])
+        places = [layer_place(self.folder, layer.name) for layer in version.layers]
+        return spark.read.schema(wanted).parquet(*places) if places else spark.createDataFrame([], wanted)
 
     def save(self, changes: DataFrame, manifest: Manifest, position: int, digest: str) -> int:
         there = self.manifest()

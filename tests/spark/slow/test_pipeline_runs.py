@@ -19,6 +19,7 @@ from tests.spark.slow.conftest import SOURCES, environment
 import fencepost
 from fencepost import Query
 from fencepost.decisions import encode, project
+from fencepost.spark.view_files import read_manifest
 
 pytestmark = pytest.mark.timeout(900)  # several JVMs start in each, which takes long on a busy machine
 
@@ -102,7 +103,9 @@ def test_a_pipeline_that_stays_keeps_everything_current_until_it_is_interrupted(
             opened.append([encode(DepositMade("w1", "late", 77))])
             opened.append([encode(MoneyTransferred("late1", "w1", "w2", 3_000))])
             opened.append([encode(MoneyTransferred("late2", "w2", "w3", 2_999))])
+            late = opened.head()
         wait_for(driver, lambda: ("late2", "late1") in flags(store))
+        wait_for(driver, lambda: covered(tmp_path / "out" / "balances") >= late)
         os.kill(driver.pid, signal.SIGINT)
         output, errors = driver.communicate(timeout=120)
     finally:
@@ -111,6 +114,11 @@ def test_a_pipeline_that_stays_keeps_everything_current_until_it_is_interrupted(
             driver.wait()
     assert driver.returncode == 0, errors[-3_000:]
     assert {row["wallet_id"]: row["amount"] for row in json.loads(output)["results"]["balances"]} == expected(store)
+
+
+def covered(view: Path) -> int:
+    manifest = read_manifest(view)
+    return manifest.versions[-1].position if manifest is not None else 0
 
 
 def wait_for(driver: subprocess.Popen[str], happened: Any) -> None:
