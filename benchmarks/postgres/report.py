@@ -24,14 +24,20 @@ AIMS = {(1, "eventsourcing"): 2, (16, "eventsourcing"): 5, (64, "eventsourcing")
 LOAD = "load before the appends"  # of other programs
 MAX_LOAD = 0.5
 OTHERS = ("eventsourcing", "crablet's design")
+MAX_CHECK, MAX_READ, MAX_BYTES = 1.5, 1.5, 0.8  # aims: a million events to 10,000; to the primary key; to the peer
 LIMITS = """\
 ## What limits it
 
-- **One caller** waits for a round trip and a sync. In a profile the largest parts besides are the insertion into
-  five indexes, and Python: [what was measured](../decisions/022-postgres-json-batches.md).
-- **Many callers** of one process share Python's lock, and waking a thread costs more than waking a task.
-- **Bytes**: positions grow at the end of each type and of each tag, which is in the middle of an index. So pages
-  are split in halves, of which one stays half full. `REINDEX INDEX CONCURRENTLY` packs them.
+- **One caller** waits for a sync and for two processes to wake each other. The server does nothing else that it could
+  leave: an append is four system calls, to receive, to write, to sync and to answer. What is left besides is the
+  insertion into five indexes, and Python: [what was measured](../decisions/022-postgres-json-batches.md).
+- **Many callers** of one process share Python's lock, and waking a thread costs more than waking a task. Clients and
+  server want the same two cores, so these rates differ by a third between runs: of the three that were made last,
+  64 callers reached ten times the rate of `eventsourcing` in two.
+- **Several processes** take turns at the store's lock, and each commits for itself. What one of them appends makes
+  the others look at their conditions, which one process with as many callers need not.
+- **Bytes**: most of them are the event itself. Positions of a tag grow in the middle of an index, so its pages are
+  split in halves, of which one stays half full. `REINDEX INDEX CONCURRENTLY` packs them.
 - **Two warm tags that never meet**: every event of one of them is looked at, and in a larger store each is on a
   page of its own.
 """
@@ -45,6 +51,7 @@ def write(results: Path, path: Path) -> None:
     text = [
         INTRODUCTION,
         _machine(parts["appends"]["machine"]),
+        _aims(parts["appends"]["figures"], parts["sizes"]["figures"]),
         _appends(parts["appends"]["figures"]),
         _torture(parts["torture"]["figures"]),
         _checks(parts["sizes"]["figures"]),
@@ -66,12 +73,34 @@ def _machine(machine: dict[str, str]) -> str:
     return "\n".join(lines)
 
 
+def _aims(appends: list[dict[str, Any]], sizes: dict[str, Any]) -> str:
+    lines = ["## Aims", "", "| what | aim | measured | |", "|---|---:|---:|---|"]
+
+    def add(what: str, aim: str, measured: float, reached: bool) -> None:
+        lines.append(f"| {what} | {aim} | {measured:.2f}x | {'reached' if reached else '**missed**'} |")
+
+    for row in appends:
+        for other in OTHERS:
+            aim = _aim(row, other)
+            if aim is not None:
+                best = max(_ratios(row, other))
+                callers = f"{row['callers']} caller{'s' if row['callers'] > 1 else ''}"
+                add(f"conditional appends, {callers}, beside {other}", f">= {aim}x", best, best >= aim)
+    shape, growth = max(((shape, t["large"] / t["small"]) for shape, t in sizes["checks"].items()), key=lambda c: c[1])
+    add(f"check of a condition, as the store grows; most: {shape}", f"<= {MAX_CHECK}x", growth, growth <= MAX_CHECK)
+    read = sizes["read of 100 by tag, us"] / sizes["read of 100 by primary key, us"]
+    add("100 events by tag, beside a read by primary key", f"<= {MAX_READ}x", read, read <= MAX_READ)
+    size = sizes["bytes an event"]["fencepost"] / sizes["bytes an event"]["eventsourcing"]
+    add("bytes an event, beside eventsourcing", f"<= {MAX_BYTES}x", size, size <= MAX_BYTES)
+    return "\n".join(lines)
+
+
 def _appends(rows: list[dict[str, Any]]) -> str:
     lines = [
         "## Appends",
         "",
         "Appends a second, to stores of 100,000 events, by threads; and, for Fencepost, by as many tasks of one",
-        "asyncio loop. Then how many times faster Fencepost is, by threads / by tasks, and what was aimed for.",
+        "asyncio loop. Then how many times faster Fencepost is, by threads / by tasks, and the aim for either.",
         "",
         "| append | processes | callers | Fencepost | tasks | eventsourcing | crablet's "
         "| of eventsourcing | of crablet's |",
@@ -86,12 +115,20 @@ def _appends(rows: list[dict[str, Any]]) -> str:
 
 
 def _ratio(row: dict[str, Any], other: str) -> str:
-    ratios = [row[name] / row[other] for name in ("fencepost", TASKS) if name in row]
+    ratios = _ratios(row, other)
     text = " / ".join(f"{ratio:.1f}x" for ratio in ratios)
-    aim = AIMS.get((row["callers"], other)) if row["conditional"] and row["processes"] == 1 else None
+    aim = _aim(row, other)
     if aim is None:
         return text
     return f"{text} (aim {aim}x{'' if max(ratios) >= aim else ', missed'})"
+
+
+def _ratios(row: dict[str, Any], other: str) -> list[float]:
+    return [row[name] / row[other] for name in ("fencepost", TASKS) if name in row]
+
+
+def _aim(row: dict[str, Any], other: str) -> int | None:
+    return AIMS.get((row["callers"], other)) if row["conditional"] and row["processes"] == 1 else None
 
 
 def _torture(rows: list[dict[str, Any]]) -> str:
@@ -117,7 +154,7 @@ def _checks(figures: dict[str, Any]) -> str:
         "",
         "In the server, with generic plans. The two warm tags have 1,000 events each at both sizes.",
         "",
-        "| condition | 10,000 events | 1,000,000 events | ratio (aim 1.5x) |",
+        "| condition | 10,000 events | 1,000,000 events | ratio |",
         "|---|---:|---:|---:|",
     ]
     for shape, taken in figures["checks"].items():
@@ -132,22 +169,19 @@ def _others(figures: dict[str, Any]) -> str:
     lines = [
         "## Reads and sizes",
         "",
-        "| | Fencepost | beside | ratio | aim |",
-        "|---|---:|---|---:|---:|",
+        "| | Fencepost | beside | ratio |",
+        "|---|---:|---|---:|",
         f"| 100 events by tag, of a million | {by_tag:,.0f} us | {by_key:,.0f} us for as many rows by primary key "
-        f"| {by_tag / by_key:.2f}x | ≤ 1.5x |",
+        f"| {by_tag / by_key:.2f}x |",
     ]
     for other in OTHERS:
         ratio = sizes["fencepost"] / sizes[other]
-        aim = "≤ 0.8x" if other == "eventsourcing" else ""
-        lines.append(
-            f"| bytes an event | {sizes['fencepost']:,.0f} | {sizes[other]:,.0f}, {other} | {ratio:.2f}x | {aim} |"
-        )
+        lines.append(f"| bytes an event | {sizes['fencepost']:,.0f} | {sizes[other]:,.0f}, {other} | {ratio:.2f}x |")
     for other in OTHERS:
         ratio = reads["fencepost"] / reads[other]
         lines.append(
             f"| 100 events by tag, of 100,000 | {reads['fencepost']:,.0f} us | {reads[other]:,.0f} us, {other} "
-            f"| {ratio:.2f}x | |"
+            f"| {ratio:.2f}x |"
         )
     lines += [
         "",
