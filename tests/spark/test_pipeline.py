@@ -70,6 +70,36 @@ def made(name: str, **functions: Any) -> ModuleType:
     return module
 
 
+@pytest.mark.parametrize("early", [True, False])
+def test_enough_is_an_end_once_all_queries_run_and_an_interruption_before(
+    spark: SparkSession, empty: str, tmp_path: Path, early: bool
+) -> None:
+    append(empty, DepositMade("ada", "d1", 1))
+    all_run: list[bool] = []
+
+    def queries(spark: SparkSession, store: str, folder: str, trigger: Any) -> Iterator[Any]:
+        for name in ("one", "two"):
+            events = spark.readStream.format("fencepost").option("store", store).load()
+            writer = events.writeStream.format("noop").option("checkpointLocation", f"{folder}/{name}")
+            yield writer.queryName(name).trigger(**trigger).start()
+        all_run.append(True)
+
+    def enough(run: pipeline.Run) -> None:
+        if early or all_run:
+            raise KeyboardInterrupt
+
+    def run() -> pipeline.Run:
+        module = made("counting", pipeline=queries)
+        return pipeline.run(module, spark, empty, str(tmp_path / "out"), every="1 second", watch=enough)
+
+    if early:
+        with pytest.raises(KeyboardInterrupt):
+            run()
+    else:
+        assert [told.rows for told in run().queries] == [1, 1]
+    assert spark.streams.active == []
+
+
 def test_a_query_that_fails_is_named_in_one_sentence(spark: SparkSession, empty: str, tmp_path: Path) -> None:
     append(empty, DepositMade("ada", "d1", 1))
 

@@ -13,8 +13,7 @@ from ..store import EventStore
 from . import exits
 from .options import POSITION, extras, file_path, json_option, open_store, store_argument
 from .output import Output
-from .sessions import master_option as master_option
-from .sessions import spark_session
+from .sessions import master_option, spark_session
 
 
 @click.group("lake")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .exits import printable
-from .lake import master_option
 from .options import extras, json_option, open_store
 from .output import Output
+from .sessions import master_option, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,17 +48,13 @@ def pipeline_command(
     open_store(store).close()  # what is wrong with it is said before Spark starts
     output = Output(as_json)
     with extras():
-        from ..spark import pipeline, session
+        from ..spark import pipeline
     loaded = pipeline.load(module)
-    with output.progress.status("starting Spark"):
-        spark = session(master, app=f"fencepost pipeline {module}")
-    try:
+    with spark_session(master, f"pipeline {module}", output) as spark:
         with _watching(output) as watch:
             ran = pipeline.run(loaded, spark, store, folder, every=every, watch=watch)
         with output.progress.status("looking at the results"):
             tables = {name: _collected(frame) for name, frame in pipeline.results(loaded, spark, folder).items()}
-    finally:
-        spark.stop()
     if output.json:
         output.result({"queries": [_summary(told) for told in ran.queries], "results": tables}, "")
         return

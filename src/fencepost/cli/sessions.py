@@ -30,11 +30,13 @@ def spark_session(master: str, command: str, output: Output) -> Iterator[SparkSe
         from pyspark.sql import SparkSession
 
         from ..spark import session
+        from ..spark.interrupts import interruptible, jobs_of
     found = SparkSession.getActiveSession()
     with output.progress.status("starting Spark"):
         spark = session(master, app=f"fencepost {command}")
-    try:
-        yield spark
-    finally:
-        if found is None:
-            spark.stop()
+    with interruptible(jobs_of(spark)):
+        try:
+            yield spark
+        finally:
+            if found is None:
+                spark.stop()

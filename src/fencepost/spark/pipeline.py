@@ -28,6 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ..errors import InvalidInput, StoreError
+from .interrupts import interruptible
 from .options import absolute
 
 LOOK_EVERY_S: Final = 0.2
@@ -145,21 +146,19 @@ def run(
     running = Run(spark)
     place = str(Path(folder).absolute())
     Path(place).mkdir(parents=True, exist_ok=True)
-    try:
-        for query in _started(module, spark, absolute(store), place, trigger):
-            running.started.append(query)
-            running.queries.append(Told(query.name or f"query {len(running.started)}"))
-            _follow(running, query, watch, once=every is None)
-        while every is not None and all(query.isActive for query in running.started):
-            _look(running, watch)
-    except KeyboardInterrupt:
-        if every is None:
-            raise
-    finally:
-        for query in running.started:
-            if query.isActive:
-                query.stop()
-        running.listen()
+    with interruptible():
+        try:
+            for query in _started(module, spark, absolute(store), place, trigger):
+                running.started.append(query)
+                running.queries.append(Told(query.name or f"query {len(running.started)}"))
+                _follow(running, query, watch, once=every is None)
+            if every is not None:
+                _stay(running, watch)
+        finally:
+            for query in running.started:
+                if query.isActive:
+                    query.stop()
+            running.listen()
     for told, query in zip(running.queries, running.started, strict=True):
         _raise_failure(told, query)
     return running
@@ -196,6 +195,15 @@ def _follow(running: Run, query: StreamingQuery, watch: Watch | None, *, once: b
         if not once and waits and status["message"].startswith("Waiting"):
             break
     _raise_failure(running.queries[-1], query)
+
+
+def _stay(running: Run, watch: Watch | None) -> None:
+    """Until a query has ended, or the user has had enough; before all of them ran, that would be an interruption."""
+    try:
+        while all(query.isActive for query in running.started):
+            _look(running, watch)
+    except KeyboardInterrupt:
+        return
 
 
 def _look(running: Run, watch: Watch | None) -> None:

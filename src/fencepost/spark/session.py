@@ -14,9 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from ..errors import InvalidInput
+from .interrupts import interruptible
 from .java import java_home
 from .source import FencepostSource
 
@@ -80,10 +83,15 @@ def session(
         return register(builder.getOrCreate())
     _prepare_environment()
     settings = EVERYWHERE | (_local(master) if master.startswith("local") else {}) | given
+    if not _through_connect(settings):
+        # The builder would do the same. Done here, the second block can take the place of Spark's own handler.
+        with interruptible():
+            SparkContext.getOrCreate(SparkConf().setMaster(master).setAppName(app).setAll(list(settings.items())))
     builder = SparkSession.builder.master(master).appName(app)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return register(builder.getOrCreate())
+    with interruptible():
+        return register(builder.getOrCreate())
 
 
 def register(spark: SparkSession) -> SparkSession:
@@ -95,6 +103,12 @@ def register(spark: SparkSession) -> SparkSession:
     spark.createDataFrame([], "nothing int")
     spark.dataSource.register(FencepostSource)
     return spark
+
+
+def _through_connect(settings: Mapping[str, str]) -> bool:
+    """Whether the surroundings or the settings make every session one of Spark Connect."""
+    mode = settings.get("spark.api.mode", os.environ.get("SPARK_API_MODE"))
+    return mode == "connect" or "SPARK_REMOTE" in os.environ or is_remote()
 
 
 def _local(master: str) -> dict[str, str]:
