@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.engines.sqlite import engine, generations, merging, search
+from fencepost.engines.sqlite import engine, generations, merging, reading, search
 
 from .test_sqlite import TestSqlite as OfRealSize
 from .test_sqlite import TestSqliteThatIsRestored as RestoredOfRealSize
@@ -35,7 +35,7 @@ class InMiniature:
     @pytest.fixture(autouse=True)
     def sizes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, size in SIZES.items():
-            places = [module for module in (engine, generations, merging, search) if hasattr(module, name)]
+            places = [module for module in (engine, generations, merging, reading, search) if hasattr(module, name)]
             assert places, f"{name} is no size of the engine any more"
             for module in places:
                 monkeypatch.setattr(module, name, size)

@@ -6,15 +6,16 @@ commit, and the write-ahead log is checkpointed again and again.
 
 from typing import Any, Protocol
 
-from fencepost.engines.sqlite import engine, generations, merging
+from fencepost.engines.sqlite import engine, generations, merging, reading
 
 SMALL: list[tuple[Any, str, int]] = [
     (engine, "TAIL_EVENTS", 4),
     (engine, "UNINDEXED_EVENTS", 3),
-    (engine, "SHORT_READ", 6),
+    (reading, "UNINDEXED_EVENTS", 3),
+    (reading, "SHORT_READ", 6),
     (engine, "CHECKPOINT_PAGES", 30),
     (engine, "MERGE_REST", 0),
-    (engine, "PAGE_EVENTS", 5),
+    (reading, "PAGE_EVENTS", 5),
     (engine, "ROWS", 3),
     (generations, "ROWS", 3),
     (generations, "RARE", 2),

@@ -27,7 +27,7 @@ from fencepost import (
 )
 from fencepost.buckets import matches
 from fencepost.commit import Append, Ledger, Verdict, judge
-from fencepost.engines.sqlite import SqliteEngine, drafts, engine, verify
+from fencepost.engines.sqlite import SqliteEngine, drafts, engine, reading, verify
 from fencepost.engines.sqlite.tail import KEPT_BYTES, Tail
 from fencepost.testing.disk import Disk, Step, failing, no_fault
 
@@ -47,6 +47,10 @@ def sqlite_of(store: EventStore) -> SqliteEngine:
     engine = store._engine
     assert isinstance(engine, SqliteEngine)
     return engine
+
+
+def short_reads(store: EventStore) -> reading.ShortReads:
+    return sqlite_of(store)._short
 
 
 def overtake(monkeypatch: pytest.MonkeyPatch, store: EventStore, rival: Callable[[], None]) -> None:
@@ -164,10 +168,10 @@ def test_a_condition_on_what_was_the_tail_a_moment_ago_is_judged_in_memory(
     open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store()
-    while sqlite_of(store)._older is None:
+    while sqlite_of(store)._view.older is None:
         store.append(tagged("b"))
-    before = sqlite_of(store)._view[0].floor - 1
-    assert sqlite_of(store)._older.floor <= before, "the condition begins in the tail before"  # type: ignore[union-attr]
+    before = sqlite_of(store)._view.tail.floor - 1
+    assert sqlite_of(store)._view.older.floor <= before, "the condition begins in the tail before"  # type: ignore[union-attr]
 
     def on_disk(*given: object) -> None:
         raise AssertionError("the disk was asked")
@@ -187,7 +191,7 @@ def test_a_short_reading_by_two_tags_finds_those_that_have_both(open_store: Open
     store.append([*tagged("a"), both, *tagged("b")])
     for _ in range(20):
         store.append(tagged("c"))
-    assert sqlite_of(store)._view[0].floor > 3, "they are on disk"
+    assert sqlite_of(store)._view.tail.floor > 3, "they are on disk"
     query = Query.of(tags={"a", "b"})
     assert [event.position for event in store.read(query)] == [2]
     with pytest.raises(ConditionFailed) as refusal:
@@ -199,7 +203,7 @@ async def test_a_reading_of_large_events_is_not_done_on_the_event_loop(
     open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They come all the same, from a thread."""
-    monkeypatch.setattr(engine, "SHORT_BYTES", 3 * KEPT_BYTES)
+    monkeypatch.setattr(reading, "SHORT_BYTES", 3 * KEPT_BYTES)
     store = open_store()
     store.append([Event("Large", data=b"x" * (KEPT_BYTES + 1), tags={"a"}) for _ in range(3)])
 
@@ -218,16 +222,16 @@ def test_a_short_reading_that_fails_fails_for_the_one_who_asked_alone(
     store = open_store()
     for tag in ("a", "b"):  # too large to be kept in memory
         store.append([Event("Happened", data=bytes(KEPT_BYTES + 1), tags={tag})])
-    rows_at = engine._rows_at
+    rows_at = reading._rows_at
 
     def broken_for_b(connection: apsw.Connection, keys: list[int]) -> apsw.Cursor:
         if keys == [2]:
             raise apsw.CorruptError("planted")
         return rows_at(connection, keys)
 
-    monkeypatch.setattr(engine, "_rows_at", broken_for_b)
-    reads = [engine.Read(query, 0, None, None, False) for query in (A, B)]
-    (_, of_a), (reach, of_b) = sqlite_of(store)._begin_all(reads)
+    monkeypatch.setattr(reading, "_rows_at", broken_for_b)
+    reads = [reading.Read(query, 0, None, None, False) for query in (A, B)]
+    (_, of_a), (reach, of_b) = short_reads(store).begin(reads)
     assert of_a is not None
     assert [event.position for event in of_a] == [1]
     assert (reach, of_b) == (2, None), "it is left to the one who asked"
@@ -241,7 +245,7 @@ def test_a_short_reading_that_fails_fails_for_the_one_who_asked_alone(
 def test_what_several_handles_have_appended_is_read_alike_from_memory_and_from_disk(
     open_store: Open, monkeypatch: pytest.MonkeyPatch, busy: bool
 ) -> None:
-    monkeypatch.setattr(engine, "SHORT_READ", 100)
+    monkeypatch.setattr(reading, "SHORT_READ", 100)
     chance = random.Random(3)
     stores = [open_store(), open_store()]
     writing = sqlite_of(stores[0])._writing
@@ -258,7 +262,7 @@ def test_what_several_handles_have_appended_is_read_alike_from_memory_and_from_d
         expected = [at for at, each in enumerate(log, 1) if matches(each, query) and after < at <= upto]
         expected = (expected[::-1] if bounds["backwards"] else expected)[: bounds["limit"]]
         with writing if busy else nullcontext():  # then what others have appended is not taken into the tail
-            ((_, page),) = sqlite_of(stores[0])._begin_all([engine.Read(query, **bounds)])
+            ((_, page),) = short_reads(stores[0]).begin([reading.Read(query, **bounds)])
         assert page is not None, "it is short"
         assert [(event.position, event.event) for event in page] == [(at, log[at - 1]) for at in expected]
 
@@ -289,7 +293,9 @@ def test_a_handle_whose_tail_was_flushed_by_another_judges_rightly(open_store: O
     one.append(tagged("a"))
     for _ in range(20):
         other.append(tagged("b"))
-    assert sqlite_of(other)._view[0].floor > sqlite_of(one)._view[1], "the tail was flushed beyond what one knows"
+    assert sqlite_of(other)._view.tail.floor > sqlite_of(one)._view.committed, (
+        "the tail was flushed beyond what one knows"
+    )
     with pytest.raises(ConditionFailed) as refusal:
         one.append(tagged("x"), AppendCondition(B, after=1))
     assert refusal.value.conflict.position == 2

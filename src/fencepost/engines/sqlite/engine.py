@@ -6,82 +6,47 @@ process has committed meanwhile, that statement fails on the primary key `positi
 catches up, the batch is judged again and inserted again. So a verdict always rests on every
 event below the positions that it leads to.
 
-Reading takes no lock either, and holds no transaction between pages: what is below a head never
-changes.
+Reading takes no lock either.
 """
 
 from __future__ import annotations
 
 import threading
-from array import array
 from collections.abc import Iterator, Sequence
-from itertools import count, islice, starmap
+from itertools import count
 from math import inf
 from time import monotonic
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final
 
 import apsw
 
-from ...buckets import matches
 from ...commit import Append, Verdict, judge, records_of
 from ...errors import StoreClosed
 from ...gathering import Gathering, Turns
 from ...model import Query, RecordedAppend, SequencedEvent, decode_tags
 from .drafts import Draft, Row, checkpoint_of, checksum
-from .files import Readers, connect, prepare_file, run, snapshot, storage_errors, transaction, value
-from .generations import (
-    ROWS,
-    Types,
-    indexed_upto,
-    insert_many,
-    ready_parts,
-    shortlist,
-    write_tail,
-)
+from .files import Readers, connect, prepare_file, run, storage_errors, transaction, value
+from .generations import ROWS, Types, indexed_upto, insert_many, write_tail
 from .merging import merge_step
+from .reading import HEAD, UNINDEXED_EVENTS, Begun, Pages, Read, ShortReads
 from .recording import begin_to_record, insert_records, read_records
 from .restoring import check_restored
-from .search import search
-from .tail import KEPT_BYTES, Tail, TailPart
+from .tail import KEPT_BYTES, Tail, View
 
-PAGE_EVENTS: Final = 1_024
 TAIL_EVENTS: Final = 4_096  # a longer tail is written to disk: others wait meanwhile, and who opens the file reads it
-UNINDEXED_EVENTS: Final = 256  # so many events that the tail does not know yet are filtered rather than added to it
 ALERT_BATCHES: Final = 16  # for so many batches after another process has appended, it is looked for before judging
 OPTIMISTIC_TRIES: Final = 3  # then the write lock is taken first, so that busy writers cannot starve this one
 # So much of the write-ahead log, 4 MiB, is copied into the file in one go. A log that is soon written
 # from its beginning again stays short, and to sync what is overwritten is cheaper than to sync what grows.
 CHECKPOINT_PAGES: Final = 1_000
 READS: Final = 16  # so many short reads are done in one go for those who wait
-SHORT_READ: Final = 256  # a reading of so many events is short: it takes about as long as a sync
-SHORT_BYTES: Final = 1_048_576  # unless they have more data than this
 MERGE_REST: Final = 3  # after a step of merging, so many times its duration belong to the callers
 POLL_S: Final = 0.01  # how often a waiting reader looks for other processes' commits
 
-Page: TypeAlias = tuple[list[SequencedEvent], int]
-
-
-class Read(NamedTuple):
-    """What a reading asks for."""
-
-    query: Query
-    after: int
-    upto: int | None
-    limit: int | None
-    backwards: bool
-
-
-Begun: TypeAlias = tuple[int, list[SequencedEvent] | None]
-
-COLUMNS: Final = "position, type, tags, data, recorded_at, id, metadata"
 NEWER: Final = """
 SELECT type, tags, id, position, iif(length(data) <= ?, data, NULL), recorded_at, metadata
 FROM events WHERE position > ? ORDER BY position
 """
-HEAD: Final = "SELECT max(position) FROM events"
-FORWARDS: Final = f"SELECT {COLUMNS} FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
-BACKWARDS: Final = f"SELECT {COLUMNS} FROM events WHERE position > ? AND position <= ? ORDER BY position DESC LIMIT ?"
-AT: Final = f"SELECT {COLUMNS} FROM carray(?) AS wanted CROSS JOIN events ON events.position = wanted.value"
 
 
 class SqliteEngine:
@@ -107,14 +72,12 @@ class SqliteEngine:
             floor = indexed_upto(self._writer)
         self._readers = Readers(path, timeout_s=patience_s, vfs=vfs)
         self._types = Types()
-        self._reads = Gathering(self._begin_all, most=READS)
-        self._turns: Turns[Read, Begun] = Turns(self._begin_all)
+        self._pages = Pages(self._readers, self._types, self._view_near)
+        self._short = ShortReads(self._readers, self._types, self._view_without_waiting)
+        self._reads = Gathering(self._short.begin, most=READS)
+        self._turns: Turns[Read, Begun] = Turns(self._short.begin)
         self._writing = threading.Lock()  # whoever changes the tail, or uses the writing connection
-        # The tail, and the position up to which it is committed: always replaced together.
-        self._view: tuple[Tail, int] = Tail(floor), floor
-        # The tail before, which is on disk by now: what a decision has read a moment ago is not far above
-        # the floor of either. Its head is at or above the floor of the tail.
-        self._older: Tail | None = None
+        self._view = View(Tail(floor), floor, None)
         self._wal_pages = 0
         self._keeps_log = False  # after a failed checkpoint
         self._wrote_tail = False  # after the last commit
@@ -153,20 +116,7 @@ class SqliteEngine:
     def scan(
         self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
     ) -> Iterator[Sequence[SequencedEvent]]:
-        while after < upto and limit != 0:
-            most = PAGE_EVENTS if limit is None else min(limit, PAGE_EVENTS)
-            if query.matches_all:
-                page, seen = self._page_of_all(after, upto, most, backwards)
-            else:
-                page, seen = self._page(query, after, upto, most, backwards)
-            if limit is not None:
-                limit -= len(page)
-            if page:
-                yield page
-            if backwards:
-                upto = seen
-            else:
-                after = seen
+        return self._pages.scan(query, after, upto, limit, backwards)
 
     def head(self) -> int:
         with self._readers.lend() as connection:
@@ -223,12 +173,12 @@ class SqliteEngine:
         if self._alert and not locked:
             self._look_around()
         for attempt in count():
-            tail, committed = self._view
+            tail, committed, _ = self._view
             try:
                 if locked or attempt >= OPTIMISTIC_TRIES:
                     with transaction(self._writer):
                         self._catch_up()
-                        tail, committed = self._view
+                        tail, committed, _ = self._view
                         verdicts = self._judge_and_store(appends, tail)
                 else:
                     verdicts = self._judge_and_store(appends, tail)
@@ -243,18 +193,18 @@ class SqliteEngine:
                 self._begin_anew(tail)  # an interrupt may have come in the middle of an addition
                 raise
             else:
-                self._view = tail, tail.head
+                self._view = self._view.grown()
                 return verdicts
         raise AssertionError("unreachable")
 
     def _look_around(self) -> None:
         """While others append as well, catching up costs less than to judge a batch that will collide."""
-        before = self._view[1]
+        before = self._view.committed
         self._catch_up()
-        self._alert = ALERT_BATCHES if self._view[1] > before else self._alert - 1
+        self._alert = ALERT_BATCHES if self._view.committed > before else self._alert - 1
 
     def _judge_and_store(self, appends: Sequence[Append], tail: Tail) -> list[Verdict]:
-        draft = Draft(tail, self._older, self._writer, self._types)
+        draft = Draft(tail, self._view.older, self._writer, self._types)
         verdicts = judge(appends, draft)
         if draft.rows:
             self._insert(draft.rows, records_of(appends, verdicts) if self._records_conditions else ())
@@ -280,11 +230,11 @@ class SqliteEngine:
             raise Overtaken from None
 
     def _restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend]) -> None:
-        tail, committed = self._view
+        tail, committed, _ = self._view
         try:
             with transaction(self._writer):
                 self._catch_up()
-                tail, committed = self._view
+                tail, committed, _ = self._view
                 check_restored(self._writer, tail, events)
                 rows: list[Row] = []
                 for event in events:
@@ -298,14 +248,14 @@ class SqliteEngine:
         except BaseException:
             self._begin_anew(tail)
             raise
-        self._view = tail, tail.head
+        self._view = self._view.grown()
 
     def _catch_up(self) -> None:
         """Bring the tail to where the file is: other processes may have appended, or shortened it."""
-        tail, committed = self._view
+        tail, committed, older = self._view
         indexed = indexed_upto(self._writer)
         if indexed > tail.floor:
-            self._older = tail if committed >= indexed else None
+            older = tail if committed >= indexed else None
             tail, committed = Tail(indexed), indexed
         try:
             for type, tags, id, *others in self._writer.execute(NEWER, (KEPT_BYTES, committed)):
@@ -315,15 +265,15 @@ class SqliteEngine:
         except BaseException:
             self._begin_anew(tail)
             raise
-        self._view = tail, tail.head
+        self._view = View(tail, tail.head, older)
 
     def _begin_anew(self, tail: Tail) -> None:
         """Drop a tail that may be half changed; the next commit collides, and so reads it from the file."""
-        self._view = Tail(tail.floor), tail.floor
+        self._view = View(Tail(tail.floor), tail.floor, None)
 
     def _tidy_up(self) -> None:
         """What keeps the file fast, between two commits and in small pieces."""
-        tail = self._view[0]
+        tail = self._view.tail
         writes = len(tail) >= TAIL_EVENTS
         if writes:
             with transaction(self._writer):
@@ -359,168 +309,27 @@ class SqliteEngine:
         self._wal_pages = pages
         return apsw.SQLITE_OK
 
-    # Beginning to read, by one thread for all who wait.
+    # The tail as readers need it.
 
-    def _begin_all(self, reads: Sequence[Read]) -> list[Begun]:
-        with self._readers.lend() as connection:
-            head = value(connection, HEAD) or 0
-            return [self._begin(connection, read, head) for read in reads]
-
-    def _begin(self, connection: apsw.Connection, read: Read, head: int) -> Begun:
-        """Up to where it reaches; and everything that is to be read, if that is little, as one page."""
-        query, after, reach = read.query, read.after, head if read.upto is None else min(read.upto, head)
-        if not all(item.tags for item in query.items):
-            return reach, None
-        try:
-            tail, committed = self._view_without_waiting(reach)
-            if reach - committed > UNINDEXED_EVENTS:
-                return reach, None
-            keys = self._short_keys(connection, tail, query, after, min(reach, committed))
-            if keys is None:
-                return reach, None
-            exact = reach <= committed and all(len(item.tags) == 1 for item in query.items)
-            if exact and read.limit is not None:
-                keys = keys[-read.limit :] if read.backwards else keys[: read.limit]
-            page = self._events_near(connection, tail, keys)
-            if page is None:
-                return reach, None
-            if reach > committed:
-                page += _events(connection, FORWARDS, (max(after, committed), reach, -1))
-        except apsw.Error:
-            return reach, None  # who asked for it will meet the error again, and nobody else
-        if not exact:
-            page = [event for event in page if matches(event, query)]
-        return reach, (page[::-1] if read.backwards else page)[: read.limit]
-
-    def _short_keys(
-        self, connection: apsw.Connection, tail: Tail, query: Query, after: int, upto: int
-    ) -> list[int] | None:
-        """Positions among which are all that match, ascending; None if they are many."""
-        keys: list[int] | None = []
-        older = self._older
-        recent = [tail]
-        if after < tail.floor:
-            if older is not None and older.floor <= after:
-                recent = [older, tail]
-            else:
-                keys = shortlist(connection, self._types, query, after, min(upto, tail.floor), SHORT_READ)
-        one_tag = all(len(item.tags) == 1 for item in query.items)
-        for part, end in zip(recent, (*(each.floor for each in recent[1:]), upto), strict=True):
-            begin, end = max(after, part.floor), min(upto, end)
-            if keys is None or begin >= end:
-                continue
-            if one_tag:
-                found = part.positions(query, begin, end, SHORT_READ)
-            else:
-                found = list(islice(search(TailPart(part, begin, end), query), SHORT_READ + 1))
-            keys = None if found is None else keys + found
-        return keys if keys is None or len(keys) <= SHORT_READ else None
-
-    def _events_near(self, connection: apsw.Connection, tail: Tail, keys: list[int]) -> list[SequencedEvent] | None:
-        """The events at these positions, those of the tail from memory; None if they are large."""
-        older = self._older
-        floor = tail.floor if older is None else older.floor
-        found: list[Any] = []
-        missing = []
-        for key in keys:
-            stored = None
-            if key > tail.floor:
-                stored = tail.stored(key)
-            elif older is not None and key > floor:
-                stored = older.stored(key)
-            if stored is None:
-                missing.append(key)
-            found.append(key if stored is None else SequencedEvent(*stored))
-        if missing:
-            read: dict[int, SequencedEvent] = {}
-            size = 0
-            for row in _rows_at(connection, missing):
-                read[row[0]] = SequencedEvent(*row)
-                size += len(row[3])
-                if size > SHORT_BYTES:
-                    return None
-            found = [read[each] if type(each) is int else each for each in found]
-        return found
-
-    def _view_without_waiting(self, upto: int) -> tuple[Tail, int]:
+    def _view_without_waiting(self, upto: int) -> View:
         """A view of the tail, brought up to date if another process has appended, unless somebody is writing."""
-        if upto > self._view[1] and self._writing.acquire(blocking=False):
+        if upto > self._view.committed and self._writing.acquire(blocking=False):
             try:
-                if not self._closed and upto - self._view[1] <= UNINDEXED_EVENTS:
+                if not self._closed and upto - self._view.committed <= UNINDEXED_EVENTS:
                     self._catch_up()
             finally:
                 self._writing.release()
         return self._view
 
-    # Reading, by any number of threads. A page is some events and the position up to which (going
-    # backwards: down to which) everything has been seen.
-
-    def _page_of_all(self, after: int, upto: int, limit: int, backwards: bool) -> Page:
-        with self._readers.lend() as connection:
-            page = _events(connection, BACKWARDS if backwards else FORWARDS, (after, upto, limit))
-        return page, _seen(page, after, upto, limit, backwards)
-
-    def _page(self, query: Query, after: int, upto: int, limit: int, backwards: bool) -> Page:
-        """Three ranges follow each other: what is indexed on disk, what is in the tail, and what
-        has been committed since the tail was brought up to date. A page comes from one of them.
-        """
-        tail, committed = self._view_near(upto)
-        if after < tail.floor and (not backwards or upto <= tail.floor):
-            return self._indexed_page(query, after, min(upto, tail.floor), limit, backwards)
-        if after < committed and (not backwards or upto <= committed):
-            return self._tail_page(tail, query, max(after, tail.floor), min(upto, committed), limit, backwards)
-        return self._filtered_page(query, max(after, committed), upto, limit, backwards)
-
-    def _view_near(self, upto: int) -> tuple[Tail, int]:
+    def _view_near(self, upto: int) -> View:
         """A view of the tail that lacks at most a few of the events up to `upto`."""
-        if upto - self._view[1] > UNINDEXED_EVENTS:
+        if upto - self._view.committed > UNINDEXED_EVENTS:
             with self._writing, storage_errors(self._path):
                 if self._closed:
                     raise StoreClosed("the store is closed")
                 self._catch_up()
         return self._view
 
-    def _indexed_page(self, query: Query, after: int, upto: int, limit: int, backwards: bool) -> Page:
-        keys: list[int] = []
-        with self._readers.lend() as connection:
-            with snapshot(connection):
-                for part in ready_parts(connection, self._types, after, upto, backwards=backwards):
-                    keys.extend(islice(search(part, query, backwards=backwards), limit - len(keys)))
-                    if len(keys) == limit:
-                        break
-            page = _events_at(connection, keys)
-        return page, _seen(page, after, upto, limit, backwards)
-
-    def _tail_page(self, tail: Tail, query: Query, after: int, upto: int, limit: int, backwards: bool) -> Page:
-        keys = list(islice(search(TailPart(tail, after, upto), query, backwards=backwards), limit))
-        with self._readers.lend() as connection:
-            page = _events_at(connection, keys)
-        return page, _seen(page, after, upto, limit, backwards)
-
-    def _filtered_page(self, query: Query, after: int, upto: int, limit: int, backwards: bool) -> Page:
-        page, seen = self._page_of_all(after, upto, PAGE_EVENTS, backwards)
-        found = [event for event in page if matches(event, query)]
-        return (found, seen) if len(found) <= limit else (found[:limit], _seen(found[:limit], 0, 0, limit, backwards))
-
 
 class Overtaken(Exception):
     """Another process has committed since the batch was judged."""
-
-
-def _events(connection: apsw.Connection, sql: str, bindings: Any) -> list[SequencedEvent]:
-    return list(starmap(SequencedEvent, connection.execute(sql, bindings).fetchall()))
-
-
-def _events_at(connection: apsw.Connection, keys: list[int]) -> list[SequencedEvent]:
-    return list(starmap(SequencedEvent, _rows_at(connection, keys).fetchall())) if keys else []
-
-
-def _rows_at(connection: apsw.Connection, keys: list[int]) -> apsw.Cursor:
-    return connection.execute(AT, (apsw.carray(array("q", map(abs, keys))),))
-
-
-def _seen(page: Sequence[SequencedEvent], after: int, upto: int, limit: int, backwards: bool) -> int:
-    """A page cut by its limit has seen its last event; otherwise there is nothing more."""
-    if len(page) == limit:
-        return page[-1].position - 1 if backwards else page[-1].position
-    return after if backwards else upto

@@ -19,8 +19,8 @@ import msgspec
 from ...errors import InvalidInput
 from ...model import RecordedAppend, decode_metadata, decode_tags, encode_metadata, encode_tags
 from .drafts import checksum
-from .engine import HEAD
 from .files import connect, prepare_file, run, snapshot, storage_errors, value
+from .reading import HEAD
 from .recording import is_recorded
 from .search import EVERY
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ...model import Query
 from .search import EVERY, Run, list_run, search
@@ -126,6 +126,22 @@ class Tail:
         for id in sorted(self._positions):
             position = self._positions[id]
             yield id, self._added[position - self.floor - 1][0], position
+
+
+class View(NamedTuple):
+    """The tail, and the position up to which it is committed.
+
+    `older` is the tail before, which is on disk by now: what a decision has read a moment ago is not far above the
+    floor of either. Its head is at or above the floor of the tail.
+    """
+
+    tail: Tail
+    committed: int
+    older: Tail | None
+
+    def grown(self) -> View:
+        """With everything committed that was added."""
+        return self._replace(committed=self.tail.head)
 
 
 class TailPart:
