@@ -398,7 +398,7 @@ def _checked_string(value: object, field: str, limit: int) -> str:
         raise InvalidInput(field, f"{size} bytes of UTF-8, from 1 to {limit} are allowed: {value!r:.80}")
     if "\0" in value:
         raise InvalidInput(field, f"NUL is not allowed, since not every engine can hold it: {value!r:.80}")
-    return str(value)
+    return str.__str__(value)  # the text itself, which str() of an enum is not
 
 
 def _checked_strings(values: Iterable[str], field: str, most: int, limit: int) -> frozenset[str]:
@@ -410,9 +410,7 @@ def _checked_strings(values: Iterable[str], field: str, most: int, limit: int) -
         raise InvalidInput(field, f"a set of strings is needed, not {_kind(values)}") from None
     if len(given) > most:
         raise InvalidInput(field, f"{len(given)} {field}, the limit is {most}")
-    for value in given:
-        _checked_string(value, field, limit)
-    return given
+    return frozenset([_checked_string(value, field, limit) for value in given])
 
 
 def _checked_data(value: object) -> bytes:

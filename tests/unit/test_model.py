@@ -6,6 +6,7 @@ import operator
 import pickle
 from copy import copy
 from datetime import datetime, timedelta, timezone
+from enum import Enum
 from uuid import UUID, uuid4
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost import AppendCondition, Event, InvalidInput, Placed, Query, QueryItem, SequencedEvent
+from fencepost.buckets import matches
 from fencepost.model import (
     MAX_DATA_BYTES,
     MAX_ITEMS,
@@ -190,3 +192,25 @@ def test_a_limit_is_reached_but_not_passed_and_the_refusal_names_both_sizes(make
     with pytest.raises(InvalidInput, match=str(limit)) as refused:
         make(limit + 1)
     assert str(limit + 1) in str(refused.value)
+
+
+class Kind(str, Enum):  # noqa: UP042  as many have it, and str() of it is another text
+    OPENED = "Opened"
+
+
+class Marked(str):
+    """As numpy has one, and engines of templates."""
+
+    __slots__ = ()
+
+
+def test_a_type_that_is_a_member_of_an_enum_is_its_text() -> None:
+    event = Event(Kind.OPENED, tags={Marked("a")})
+    assert event.type == "Opened"
+    assert matches(event, Query.of(types={Kind.OPENED}, tags={Marked("a")}))
+
+
+def test_what_is_kept_of_strings_is_str_itself() -> None:
+    event = Event(Marked("T"), tags={Marked("a")})
+    item = Query.of(types={Kind.OPENED}, tags={Marked("a")}).items[0]
+    assert {type(text) for text in (event.type, *event.tags, *item.types, *item.tags)} == {str}
