@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Final, TypeAlias, TypeVar
 
 from .commit import Append, GroupCommit, Verdict
@@ -186,53 +187,75 @@ class Awaited(Pending[Append, Verdict]):
     async def decision(self) -> Verdict:
         if self._group.enqueue(self):
             if self._commit is None:
-                self._threads.submit(self._lead)
+                if not self._lead_on_a_thread():
+                    self._group.withdraw(self)
+                    self._group.resign(self)
+                    return self.result()
             else:
                 self._leading = self._loop.create_task(self._lead_on_loop(self._commit))
+                # One that is cancelled before its first step has the lead still.
+                self._leading.add_done_callback(lambda _: self._group.resign(self))
         await self._future
         return self.result()
 
     def wake(self) -> None:
         """Called by the leader. To be appointed means: a thread of ours is to lead."""
-        if not self.decided:
-            self._threads.submit(self._lead)
-        elif threading.get_ident() == self._thread:
+        if not self.decided and self._lead_on_a_thread():
+            return
+        if threading.get_ident() == self._thread:
             self._settle()
         else:
-            self._loop.call_soon_threadsafe(self._settle)
+            with suppress(RuntimeError):  # its loop is closed, and nobody waits there any more
+                self._loop.call_soon_threadsafe(self._settle)
+
+    def _lead_on_a_thread(self) -> bool:
+        try:
+            self._threads.submit(self._lead)
+        except RuntimeError:  # the threads have been shut down
+            self.error = StoreClosed("the store is closed")
+            return False
+        return True
 
     async def _lead_on_loop(self, commit: CommitAwaiting) -> None:
         more = True
         while more:
-            batch = self._group.take()
+            batch: list[Pending[Append, Verdict]] = []
             done = False
             try:
+                self._group.take(self, batch)
                 if batch:
                     await self._decide_on_loop(batch, commit)
                 done = True
             finally:
-                more = self._group.finish(batch, keep=done)
+                more = self._group.finish(self, batch, keep=done)
 
     async def _decide_on_loop(self, batch: Sequence[Pending[Append, Verdict]], commit: CommitAwaiting) -> None:
         try:
             verdicts = await commit([pending.request for pending in batch])
+            if verdicts is None:
+                await self._on_a_thread(self._group.decide, batch)
+                return
         except Exception as error:
             for pending in batch:
                 pending.error = error
             return
-        if verdicts is None:
-            await self._loop.run_in_executor(self._threads, self._group.decide, batch)
-            return
         for pending, verdict in zip(batch, verdicts, strict=True):
             pending.outcome = verdict
 
+    def _on_a_thread(self, call: Callable[..., Result], *args: object) -> asyncio.Future[Result]:
+        try:
+            return self._loop.run_in_executor(self._threads, call, *args)
+        except RuntimeError:  # the threads have been shut down
+            raise StoreClosed("the store is closed") from None
+
     def _lead(self) -> None:
-        while self._group.lead(keep=True):
+        while self._group.lead(self, keep=True):
             pass
 
     def _settle(self) -> None:
         if not self._future.done():
-            self._future.set_result(None)
+            with suppress(RuntimeError):  # as above
+                self._future.set_result(None)
 
 
 class AsyncReading:
@@ -249,6 +272,7 @@ class AsyncReading:
         self._run = run
         self._reading: Reading | None = None
         self._page: deque[SequencedEvent] = deque()
+        self._coming: asyncio.Future[list[SequencedEvent]] | None = None
         self._ended = False
 
     @property
@@ -271,7 +295,15 @@ class AsyncReading:
                 yield self._page.popleft()
             if self._ended:
                 return
-            self._take(await self._run(self._reading.page))
+            await self._fetch(self._reading)
+
+    async def _fetch(self, reading: Reading) -> None:
+        """Who is cancelled meanwhile leaves it running, and takes the page after coming back for the rest."""
+        if self._coming is None:
+            self._coming = asyncio.ensure_future(self._run(reading.page))
+        await asyncio.wait([self._coming])
+        came, self._coming = self._coming, None
+        self._take(came.result())
 
     async def _begun(self) -> AsyncReading:
         if self._reading is None:

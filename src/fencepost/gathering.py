@@ -29,13 +29,12 @@ Outcome = TypeVar("Outcome")
 class Pending(Generic[Request, Outcome]):
     """A request that waits for its outcome, or for its caller to be made the leader."""
 
-    __slots__ = ("_turn", "appointed", "error", "outcome", "request")
+    __slots__ = ("_turn", "error", "outcome", "request")
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.outcome: Outcome | None = None
         self.error: Exception | None = None
-        self.appointed = False
         self._turn = threading.Lock()
         self._turn.acquire()
 
@@ -48,25 +47,33 @@ class Pending(Generic[Request, Outcome]):
         self._turn.acquire()
 
     def wake(self) -> None:
-        self._turn.release()
+        """Once more does no harm. One that cannot lead, when it is woken for that, is to be decided afterwards."""
+        if self._turn.locked():
+            self._turn.release()
 
     def result(self) -> Outcome:
         if self.error is not None:
-            # One error may reach many callers, and raising it adds to its traceback: each gets a copy,
-            # unless it is of a kind that cannot be made anew.
-            try:
-                error = copy(self.error)
-            except Exception:
-                raise self.error from None
-            raise error from self.error
+            error = copy_of(self.error)
+            raise error from (None if error is self.error else self.error)
         assert self.outcome is not None
         return self.outcome
+
+
+def copy_of(error: Exception) -> Exception:
+    """One error may reach many callers, and raising it adds to its traceback: each gets a copy, if it can be copied."""
+    try:
+        return copy(error)
+    except Exception:
+        return error
 
 
 class Gathering(Generic[Request, Outcome]):
     """Batches what concurrent callers ask for; `act` does one batch and gives its outcomes, none of them None.
 
     A batch takes what waits as long as its sizes sum up to at most `most`, and one request at least.
+
+    Ctrl-C may come between any two steps of the main thread. So who leads is known by name, from before it does until
+    after, and passing the lead on can be tried again: whoever is interrupted on the way leaves nobody waiting.
     """
 
     def __init__(
@@ -81,36 +88,43 @@ class Gathering(Generic[Request, Outcome]):
         self._size = size
         self._lock = threading.Lock()
         self._queue: deque[Pending[Request, Outcome]] = deque()
-        self._led = False
+        self._leader: object | None = None
 
     def ask(self, request: Request) -> Outcome:
         """Have it done, by whoever leads, and return the outcome."""
-        if self._take_the_lead():  # nobody led, so nobody waits: a batch of one
-            try:
+        alone = object()
+        try:
+            if self._take_the_lead(alone):  # nobody led, so nobody waits: a batch of one
                 (outcome,) = self._act((request,))
                 return outcome
-            finally:
-                with self._lock:
-                    self._appoint()
-        pending: Pending[Request, Outcome] = Pending(request)
-        leads = self.enqueue(pending)
-        if not leads:
+        finally:
             try:
-                pending.wait()
+                self.resign(alone)
             except BaseException:
-                self._leave(pending)
+                self.resign(alone)
                 raise
-        if leads or pending.appointed:
-            self.lead()
+        pending: Pending[Request, Outcome] = Pending(request)
+        try:
+            leads = self.enqueue(pending)
+            while not (leads or pending.decided):
+                pending.wait()
+                leads = not pending.decided and self._leads(pending)
+            if leads:
+                self.lead(pending)
+        except BaseException:
+            self.withdraw(pending)
+            self.resign(pending)
+            raise
         return pending.result()
 
     def enqueue(self, pending: Pending[Request, Outcome]) -> bool:
         """Add to the queue. True: nobody leads, so the caller must now `lead`."""
         with self._lock:
             self._queue.append(pending)
-            leads = not self._led
-            self._led = True
-            return leads
+            if self._leader is not None:
+                return False
+            self._leader = pending
+            return True
 
     def withdraw(self, pending: Pending[Request, Outcome]) -> bool:
         """Take back what no leader has taken yet. True: it is not done and never will be."""
@@ -120,34 +134,45 @@ class Gathering(Generic[Request, Outcome]):
                 return True
             return False
 
-    def lead(self, *, keep: bool = False) -> bool:
+    def lead(self, leader: Pending[Request, Outcome], *, keep: bool = False) -> bool:
         """Do what waits as one batch, then pass the lead on: a caller has its own work to do.
 
         With `keep`, keep the lead while more is waiting, and return True for as long as it is.
         """
-        batch = self.take()
+        batch: list[Pending[Request, Outcome]] = []
         done = more = False
         try:
+            self.take(leader, batch)
             if batch:
                 self.decide(batch)
             done = True
         finally:
-            more = self.finish(batch, keep=keep and done)
+            try:
+                more = self.finish(leader, batch, keep=keep and done)
+            except BaseException:
+                self.finish(leader, batch, keep=False)
+                raise
         return more
+
+    def resign(self, leader: object) -> None:
+        """Pass the lead on, if it is the leader."""
+        if self._leader is leader:
+            with self._lock:
+                if self._leader is leader:
+                    self._appoint()
 
     # The steps of leading, for one who leads in another way.
 
-    def take(self) -> list[Pending[Request, Outcome]]:
-        """What is to be done as one batch."""
+    def take(self, leader: Pending[Request, Outcome], batch: list[Pending[Request, Outcome]]) -> None:
+        """Add to the batch what is to be done at once: nothing, if another one leads by now."""
         with self._lock:
-            batch: list[Pending[Request, Outcome]] = []
             size = 0
-            while self._queue:
+            while self._queue and self._leader is leader:
                 size += self._size(self._queue[0].request)
                 if batch and size > self._most:
                     break
-                batch.append(self._queue.popleft())
-            return batch
+                batch.append(self._queue[0])
+                self._queue.popleft()
 
     def decide(self, batch: Sequence[Pending[Request, Outcome]]) -> None:
         """Do it."""
@@ -160,49 +185,57 @@ class Gathering(Generic[Request, Outcome]):
         for pending, outcome in zip(batch, outcomes, strict=True):
             pending.outcome = outcome
 
-    def finish(self, batch: Sequence[Pending[Request, Outcome]], *, keep: bool) -> bool:
+    def finish(self, leader: object, batch: Sequence[Pending[Request, Outcome]], *, keep: bool) -> bool:
         """Tell everybody. The lead is passed on unless it is kept and more is waiting, which is returned."""
         with self._lock:
+            if batch and self._queue and self._queue[0] is batch[-1]:
+                self._queue.popleft()  # an interrupt came when it had been taken, and was still there
             more = keep and bool(self._queue)
-            if not more:
+            if not more and self._leader is leader:
                 # Before the others are woken, so that the next batch overlaps with their work.
                 self._appoint()
         for pending in batch:
             if not pending.decided:
                 # An interrupt is the leader's own affair, but nobody may wait for it for ever.
-                pending.error = StoreError("the thread or task that worked for this one was interrupted")
+                pending.error = StoreError(
+                    "the thread or task that worked for this one was interrupted: it was done as a whole, or not at all"
+                )
             pending.wake()
         return more
 
-    def _take_the_lead(self) -> bool:
+    def _take_the_lead(self, leader: object) -> bool:
         with self._lock:
-            leads = not self._led
-            self._led = True
-            return leads
+            if self._leader is not None:
+                return False
+            self._leader = leader
+            return True
+
+    def _leads(self, leader: object) -> bool:
+        with self._lock:
+            return self._leader is leader
 
     def _appoint(self) -> None:
         """Make the first of those who wait the leader. Called under the lock."""
-        self._led = bool(self._queue)
-        if self._queue:
-            self._queue[0].appointed = True
-            self._queue[0].wake()
-
-    def _leave(self, pending: Pending[Request, Outcome]) -> None:
-        """A caller was interrupted while it waited: nobody may rely on it any more."""
-        withdrawn = self.withdraw(pending)
-        with self._lock:
-            if withdrawn and pending.appointed:
-                self._appoint()
+        while self._queue:
+            first = self._queue[0]
+            first.wake()  # and then it waits for the lock
+            if not first.decided:
+                self._leader = first
+                return
+            self._queue.popleft()
+        self._leader = None
 
 
 class Turns(Generic[Request, Outcome]):
     """What tasks ask for in one turn of their event loop, done in one go at its end, on the loop itself.
 
-    For what takes less time than it would take to get to a thread.
+    For what takes less time than it would take to get to a thread. When more is asked for than `most`, others have
+    their turn in between.
     """
 
-    def __init__(self, act: Callable[[Sequence[Request]], Sequence[Outcome]]) -> None:
+    def __init__(self, act: Callable[[Sequence[Request]], Sequence[Outcome]], *, most: int) -> None:
         self._act = act
+        self._most = most
         self._asked: dict[asyncio.AbstractEventLoop, list[tuple[Request, asyncio.Future[Outcome]]]] = {}
 
     def ask(self, request: Request) -> asyncio.Future[Outcome]:
@@ -219,12 +252,16 @@ class Turns(Generic[Request, Outcome]):
         return future
 
     def _do(self, loop: asyncio.AbstractEventLoop) -> None:
-        waiting = [(request, future) for request, future in self._asked.pop(loop) if not future.done()]
+        asked = self._asked.pop(loop)
+        if len(asked) > self._most:
+            self._asked[loop] = asked[self._most :]
+            loop.call_soon(self._do, loop)
+        waiting = [(request, future) for request, future in asked[: self._most] if not future.done()]
         try:
             outcomes = self._act([request for request, _ in waiting])
         except Exception as error:
             for _, future in waiting:
-                future.set_exception(error)
+                future.set_exception(copy_of(error))
             return
         for (_, future), outcome in zip(waiting, outcomes, strict=True):
             future.set_result(outcome)

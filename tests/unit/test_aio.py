@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 import fencepost.aio
-from fencepost import Query, ReadingNotFinished, StoreClosed
+from fencepost import Placed, Query, ReadingNotFinished, SequencedEvent, StoreClosed, StoreError
 from fencepost.aio import AsyncEventStore
+from fencepost.commit import BATCH_EVENTS, Append, Verdict
 from fencepost.engines.memory import MemoryEngine
 from fencepost.testing.contract.base import events, tagged
 from fencepost.testing.faults import PATIENCE_S, FaultyEngine, Gate, once
@@ -160,3 +163,118 @@ async def test_who_leaves_a_reading_in_the_middle_of_a_page_comes_back_for_the_r
         if event.position == 4:
             break
     assert [event.position async for event in reading] == [5, 6, 7, 8, 9, 10]
+
+
+async def test_who_is_cancelled_while_a_page_comes_gets_it_after_coming_back() -> None:
+    engine = MemoryEngine()
+    gate = Gate()
+    scan = engine.scan
+
+    def scan_slowly(*args: Any, **bounds: Any) -> Iterator[Sequence[SequencedEvent]]:
+        for number, page in enumerate(scan(*args, **bounds)):
+            if number == 1:
+                gate()
+            yield page
+
+    async with AsyncEventStore(engine) as store:
+        await store.append(events("A", count=3_000))
+        engine.scan = scan_slowly  # type: ignore[method-assign]
+        reading = await store.read()
+        found: list[int] = []
+
+        async def take() -> None:
+            async for event in reading:
+                found.append(event.position)  # noqa: PERF401  what was taken before a cancellation stays
+
+        taking = asyncio.create_task(take())
+        await asyncio.to_thread(gate.wait_until_reached)
+        taking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await taking
+        gate.open()
+        await take()
+        assert found == list(range(1, 3_001))
+
+
+class OnTheLoop(MemoryEngine):
+    """Commits on the event loop, after a turn of it; not at all while it is held up."""
+
+    def __init__(self, *, takes_a_thread: bool = False) -> None:
+        super().__init__()
+        self.free = asyncio.Event()
+        self.begun = asyncio.Event()
+        self._takes_a_thread = takes_a_thread
+
+    async def commit_awaiting(self, appends: Sequence[Append]) -> Sequence[Verdict] | None:
+        self.begun.set()
+        await self.free.wait()
+        return None if self._takes_a_thread else self.commit(appends)
+
+
+async def test_a_leader_that_is_cancelled_before_its_first_step_passes_the_lead_on() -> None:
+    engine = OnTheLoop()
+    engine.free.set()
+    async with AsyncEventStore(engine) as store:
+        begun = asyncio.create_task(store.append(events("A")))
+        await asyncio.sleep(0)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        assert len(others) == 2, "the caller and the task that is to lead"
+        for task in others:
+            task.cancel()
+        await asyncio.wait(others)
+        assert begun.cancelled()
+        async with asyncio.timeout(PATIENCE_S):
+            assert (await store.append(events("B"))).first == 1
+
+
+async def test_a_leader_that_is_cancelled_leaves_its_callers_an_answer() -> None:
+    engine = OnTheLoop()
+    async with AsyncEventStore(engine) as store:
+        known = asyncio.all_tasks()
+        begun = asyncio.create_task(store.append(events("A")))
+        await engine.begun.wait()
+        (leading,) = asyncio.all_tasks() - known - {begun}
+        leading.cancel()
+        engine.free.set()
+        with pytest.raises(StoreError, match="interrupted"):
+            await begun
+        async with asyncio.timeout(PATIENCE_S):
+            assert (await store.append(events("B"))).first == 1
+
+
+@pytest.mark.parametrize("takes_a_thread", [True, False])
+async def test_closing_while_more_than_a_batch_waits_answers_everybody(takes_a_thread: bool) -> None:
+    engine = OnTheLoop(takes_a_thread=takes_a_thread)
+    store = AsyncEventStore(engine)
+    appends = [asyncio.create_task(store.append(events("A")))]
+    await engine.begun.wait()
+    appends += [asyncio.create_task(store.append(events("A", count=BATCH_EVENTS - 1))) for _ in range(3)]
+    await asyncio.sleep(0)
+    await store.close()
+    engine.free.set()
+    async with asyncio.timeout(PATIENCE_S):
+        answers = await asyncio.gather(*appends, return_exceptions=True)
+    assert {type(answer) for answer in answers} == {StoreClosed if takes_a_thread else Placed}
+
+
+def test_an_append_whose_loop_has_ended_holds_up_nobody() -> None:
+    engine, gate = FaultyEngine(MemoryEngine()), Gate()
+    engine.before = once(gate)
+    store = AsyncEventStore(engine)
+
+    async def give_up() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await store.append(events("A"))
+
+    async def go_on() -> int:
+        append = asyncio.create_task(store.append(events("B")))
+        await asyncio.sleep(0)
+        gate.open()
+        async with asyncio.timeout(PATIENCE_S):
+            last = (await append).last
+        await store.close()
+        return last
+
+    asyncio.run(give_up())
+    assert asyncio.run(go_on()) == 2

@@ -199,7 +199,7 @@ def test_a_leader_that_meant_to_go_on_and_is_interrupted_passes_the_lead_on_all_
     script.acts.append(interrupt)
     taken = Pending[Append, Verdict](named("taken"))
     assert script.group.enqueue(taken)
-    leading = Running(lambda: script.group.lead(keep=True))
+    leading = Running(lambda: script.group.lead(taken, keep=True))
     gate.wait_until_reached()
     waiting = script.start("waiting")
     gate.open()
@@ -265,7 +265,7 @@ def test_what_a_leader_has_taken_cannot_be_withdrawn(script: Script) -> None:
     other = script.start("other")
     gate.open()
     # Whoever is woken to lead stands in for the one who does not wait here.
-    leading = Running(lambda: (pending.wait(), script.group.lead()))
+    leading = Running(lambda: (pending.wait(), script.group.lead(pending)))
     second.wait_until_reached()
     assert not script.group.withdraw(pending)
     second.open()

@@ -18,7 +18,7 @@ class TestTurns:
             batches.append(list(numbers))
             return [str(number) for number in numbers]
 
-        turns = Turns(act)
+        turns = Turns(act, most=16)
 
         async def ask(number: int) -> str:
             return await turns.ask(number)
@@ -27,8 +27,22 @@ class TestTurns:
             assert await asyncio.gather(*map(ask, range(3))) == ["0", "1", "2"]
         assert batches == [[0, 1, 2], [0, 1, 2]]
 
+    async def test_others_have_their_turn_between_two_batches(self) -> None:
+        seen: list[object] = []
+
+        def act(numbers: Sequence[int]) -> list[int]:
+            seen.append(list(numbers))
+            return list(numbers)
+
+        turns = Turns(act, most=2)
+        asked = [turns.ask(number) for number in range(5)]
+        await asyncio.sleep(0)
+        seen.append("another")
+        assert await asyncio.gather(*asked) == [0, 1, 2, 3, 4]
+        assert seen == [[0, 1], "another", [2, 3], [4]]
+
     async def test_who_was_cancelled_is_left_out(self) -> None:
-        turns: Turns[int, int] = Turns(list)
+        turns: Turns[int, int] = Turns(list, most=16)
         first, second = turns.ask(1), turns.ask(2)
         first.cancel()
         assert await second == 2
@@ -41,14 +55,14 @@ class TestTurns:
                 raise failures.pop()
             return list(numbers)
 
-        turns = Turns(act)
+        turns = Turns(act, most=16)
         for asked in (turns.ask(1), turns.ask(2)):
             with pytest.raises(ValueError, match="planted"):
                 await asked
         assert await turns.ask(3) == 3
 
     def test_loops_do_not_disturb_each_other(self) -> None:
-        turns: Turns[int, int] = Turns(list)
+        turns: Turns[int, int] = Turns(list, most=16)
 
         async def abandon() -> None:
             turns.ask(1)  # and the loop ends

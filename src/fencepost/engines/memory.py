@@ -32,7 +32,8 @@ class MemoryEngine:
         """A store in memory is always a new one; `create` is there because every engine has it."""
         if not create:
             raise StoreUnavailable("memory: there is no such store")
-        self._changed = threading.Condition()
+        self._changing = threading.Lock()  # taken by itself: an interrupt in a condition's own `with` would keep it
+        self._changed = threading.Condition(self._changing)
         self._events: list[SequencedEvent] = []
         self._checkpoints: dict[str, int] = {}
         self._positions: dict[UUID, int] = {}
@@ -40,7 +41,7 @@ class MemoryEngine:
         self._recorded: list[RecordedAppend] = []
 
     def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
-        with self._changed:
+        with self._changing:
             verdicts = judge(appends, self)
             if self._records_conditions:
                 self._recorded.extend(records_of(appends, verdicts))
@@ -61,13 +62,13 @@ class MemoryEngine:
         return len(self._events)
 
     def wait(self, after: int, timeout_s: float) -> int:
-        with self._changed:
+        with self._changing:
             if len(self._events) <= after:
                 self._changed.wait(timeout_s)
             return len(self._events)
 
     def interrupt(self) -> None:
-        with self._changed:
+        with self._changing:
             self._changed.notify_all()
 
     def checkpoint(self, name: str) -> int:
@@ -77,13 +78,13 @@ class MemoryEngine:
         self.interrupt()
 
     def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
-        with self._changed:  # events are there a moment before their record, but never without the lock
+        with self._changing:  # events are there a moment before their record, but never without the lock
             low, high = (bisect_right(self._recorded, end, key=attrgetter("last")) for end in (after, upto))
         for start in range(low, high, PAGE_EVENTS):
             yield self._recorded[start : min(start + PAGE_EVENTS, high)]
 
     def restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend] = ()) -> None:
-        with self._changed:
+        with self._changing:
             for position, event in enumerate(events, start=len(self._events) + 1):
                 if event.position != position:
                     raise InvalidInput("events", f"position {position} is next, not {event.position}")
