@@ -437,3 +437,11 @@ def test_who_opens_the_file_during_a_checkpoint_waits_for_its_end(tmp_path: Path
         (other,) = opened
         assert other.append(tagged("b"), AppendCondition(B)).first == 31
         other.close()
+
+
+def test_a_reading_after_more_than_the_file_can_count_is_empty(open_store: Open) -> None:
+    one, other = open_store(), open_store()
+    one.append([Event("T1", tags={"a"})])
+    other.append([Event("T1", tags={"a"})])
+    with sqlite_of(one)._writing:  # so what the other has appended is not taken into the tail
+        assert list(one.read(A, after=2**70)) == []

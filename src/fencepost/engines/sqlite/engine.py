@@ -25,7 +25,7 @@ from ...errors import StoreClosed
 from ...gathering import Gathering, Turns
 from ...model import Query, RecordedAppend, SequencedEvent, decode_tags
 from .drafts import Draft, Row, checkpoint_of, checksum
-from .files import Readers, connect, prepare_file, run, storage_errors, transaction, value
+from .files import Readers, connect, prepare_file, roll_back, run, storage_errors, transaction, value
 from .generations import ROWS, Types, indexed_upto, insert_many, write_tail
 from .merging import merge_step
 from .reading import HEAD, UNINDEXED_EVENTS, Begun, Pages, Read, ShortReads
@@ -75,7 +75,7 @@ class SqliteEngine:
         self._pages = Pages(self._readers, self._types, self._view_near)
         self._short = ShortReads(self._readers, self._types, self._view_without_waiting)
         self._reads = Gathering(self._short.begin, most=READS)
-        self._turns: Turns[Read, Begun] = Turns(self._short.begin)
+        self._turns: Turns[Read, Begun] = Turns(self._short.begin, most=READS)
         self._writing = threading.Lock()  # whoever changes the tail, or uses the writing connection
         self._view = View(Tail(floor), floor, None)
         self._wal_pages = 0
@@ -83,7 +83,8 @@ class SqliteEngine:
         self._wrote_tail = False  # after the last commit
         self._merge_at = 0.0  # when the next step of merging is due
         self._alert = 0
-        self._changed = threading.Condition()
+        self._changing = threading.Lock()  # taken by itself: an interrupt in a condition's own `with` would keep it
+        self._changed = threading.Condition(self._changing)
         self._interrupted = False
         self._closed = False
 
@@ -91,9 +92,10 @@ class SqliteEngine:
         with self._writing, storage_errors(self._path):
             if self._closed:
                 raise StoreClosed("the store is closed")
+            self._recover()
             self._tidy_up()
             verdicts = self._commit(appends)
-        with self._changed:
+        with self._changing:
             self._changed.notify_all()
         return verdicts
 
@@ -124,7 +126,7 @@ class SqliteEngine:
 
     def wait(self, after: int, timeout_s: float) -> int:
         deadline = monotonic() + timeout_s
-        with self._changed:
+        with self._changing:
             self._interrupted = False
         while True:
             head = self.head()
@@ -132,11 +134,11 @@ class SqliteEngine:
             if head > after or rest_s <= 0 or self._interrupted:
                 return head
             # Our own commits wake us; other processes' have to be looked for.
-            with self._changed:
+            with self._changing:
                 self._changed.wait(min(POLL_S, rest_s))
 
     def interrupt(self) -> None:
-        with self._changed:
+        with self._changing:
             self._interrupted = True
             self._changed.notify_all()
 
@@ -158,11 +160,12 @@ class SqliteEngine:
         with self._writing, storage_errors(self._path):
             if self._closed:
                 raise StoreClosed("the store is closed")
+            self._recover()
             self._tidy_up()
             if appends:
                 begin_to_record(self._writer)
             self._restore(events, appends)
-        with self._changed:
+        with self._changing:
             self._changed.notify_all()
 
     # Committing, by one thread at a time, under the lock.
@@ -184,10 +187,10 @@ class SqliteEngine:
                     verdicts = self._judge_and_store(appends, tail)
             except Overtaken:
                 self._alert = ALERT_BATCHES
-                tail.cut(committed)
+                self._take_back(tail, committed)
                 self._catch_up()
             except Exception:
-                tail.cut(committed)
+                self._take_back(tail, committed)
                 raise
             except BaseException:
                 self._begin_anew(tail)  # an interrupt may have come in the middle of an addition
@@ -243,7 +246,7 @@ class SqliteEngine:
                     rows.append((*content, checksum(*content)))
                 self._insert(rows, appends)
         except Exception:
-            tail.cut(committed)
+            self._take_back(tail, committed)
             raise
         except BaseException:
             self._begin_anew(tail)
@@ -266,6 +269,20 @@ class SqliteEngine:
             self._begin_anew(tail)
             raise
         self._view = View(tail, tail.head, older)
+
+    def _take_back(self, tail: Tail, committed: int) -> None:
+        """Cut what was staged; an interrupt in the middle of it finds another tail in force."""
+        view = self._view
+        self._begin_anew(tail)
+        tail.cut(committed)
+        self._view = view
+
+    def _recover(self) -> None:
+        """Done first by whoever has taken the lock: an interrupt may have come to its last holder between two steps."""
+        roll_back(self._writer)
+        tail, committed, _ = self._view
+        if tail.head != committed:
+            self._begin_anew(tail)
 
     def _begin_anew(self, tail: Tail) -> None:
         """Drop a tail that may be half changed; the next commit collides, and so reads it from the file."""
@@ -313,12 +330,13 @@ class SqliteEngine:
 
     def _view_without_waiting(self, upto: int) -> View:
         """A view of the tail, brought up to date if another process has appended, unless somebody is writing."""
-        if upto > self._view.committed and self._writing.acquire(blocking=False):
-            try:
+        # Who begins to write between the two is waited for after all: a lock that is tried and then kept apart from
+        # a `with` could be lost by an interrupt.
+        if upto > self._view.committed and not self._writing.locked():
+            with self._writing:
                 if not self._closed and upto - self._view.committed <= UNINDEXED_EVENTS:
+                    self._recover()
                     self._catch_up()
-            finally:
-                self._writing.release()
         return self._view
 
     def _view_near(self, upto: int) -> View:
@@ -327,6 +345,7 @@ class SqliteEngine:
             with self._writing, storage_errors(self._path):
                 if self._closed:
                     raise StoreClosed("the store is closed")
+                self._recover()
                 self._catch_up()
         return self._view
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from importlib.resources import files
 from time import monotonic, sleep
 from typing import Any, Final
@@ -85,26 +85,41 @@ def value(connection: apsw.Connection, sql: str, bindings: Any = None) -> Any:
     return connection.execute(sql, bindings).get
 
 
-@contextmanager
-def transaction(connection: apsw.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
-    run(connection, begin)
-    try:
-        yield
-        run(connection, "COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            run(connection, "ROLLBACK")
-        raise
+class transaction:
+    """Commits what is done in the block, or rolls all of it back.
+
+    A class rather than a generator: a generator that an interrupt has left suspended would roll back whatever is
+    under way when it is collected at last.
+    """
+
+    def __init__(self, connection: apsw.Connection, begin: str = "BEGIN IMMEDIATE") -> None:
+        self._connection = connection
+        self._begin = begin
+
+    def __enter__(self) -> None:
+        try:
+            run(self._connection, self._begin)
+        except BaseException:  # an interrupt that came while it waited for the lock is raised when it has begun
+            roll_back(self._connection)
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            if kind is None:
+                run(self._connection, "COMMIT")
+        finally:
+            roll_back(self._connection)
 
 
-@contextmanager
-def snapshot(connection: apsw.Connection) -> Iterator[None]:
-    """Several reads of one state of the file, within a transaction that may have begun already."""
+def roll_back(connection: apsw.Connection) -> None:
+    """What has not been committed, if there is a transaction."""
     if connection.in_transaction:
-        yield
-    else:
-        with transaction(connection, "BEGIN"):
-            yield
+        run(connection, "ROLLBACK")
+
+
+def snapshot(connection: apsw.Connection) -> AbstractContextManager[None]:
+    """Several reads of one state of the file, within a transaction that may have begun already."""
+    return nullcontext() if connection.in_transaction else transaction(connection, "BEGIN")
 
 
 def prepare_file(path: str, *, create: bool, timeout_s: float, vfs: str | None = None) -> None:
@@ -193,7 +208,9 @@ class Readers:
 
     def give_back(self, connection: apsw.Connection) -> None:
         with self._lock:
-            if self._closed:
+            if (
+                self._closed or connection.in_transaction
+            ):  # which an interrupt has left open, and would stay in the past
                 connection.close()
             else:
                 self._idle.append(connection)

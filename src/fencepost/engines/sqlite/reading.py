@@ -6,7 +6,7 @@ Neither takes a lock or holds a transaction between pages: what is below a head 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, starmap
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -149,7 +149,10 @@ class ShortReads:
             if page is None:
                 return reach, None
             if reach > committed:
-                page += _events(connection, FORWARDS, (max(after, committed), reach, -1))
+                unknown = _few(connection.execute(FORWARDS, (min(max(after, committed), reach), reach, -1)))
+                if unknown is None:
+                    return reach, None
+                page += unknown
         except apsw.Error:
             return reach, None  # who asked for it will meet the error again, and nobody else
         if not exact:
@@ -195,13 +198,10 @@ def _events_near(connection: apsw.Connection, view: View, keys: list[int]) -> li
             missing.append(key)
         found.append(key if stored is None else SequencedEvent(*stored))
     if missing:
-        read: dict[int, SequencedEvent] = {}
-        size = 0
-        for row in _rows_at(connection, missing):
-            read[row[0]] = SequencedEvent(*row)
-            size += len(row[3])
-            if size > SHORT_BYTES:
-                return None
+        few = _few(_rows_at(connection, missing))
+        if few is None:
+            return None
+        read = {event.position: event for event in few}
         found = [read[each] if type(each) is int else each for each in found]
     return found
 
@@ -212,6 +212,18 @@ def _events(connection: apsw.Connection, sql: str, bindings: Any) -> list[Sequen
 
 def _events_at(connection: apsw.Connection, keys: list[int]) -> list[SequencedEvent]:
     return list(starmap(SequencedEvent, _rows_at(connection, keys).fetchall())) if keys else []
+
+
+def _few(rows: Iterable[Any]) -> list[SequencedEvent] | None:
+    """The events; None if they are large."""
+    found = []
+    size = 0
+    for row in rows:
+        found.append(SequencedEvent(*row))
+        size += len(row[3])
+        if size > SHORT_BYTES:
+            return None
+    return found
 
 
 def _rows_at(connection: apsw.Connection, keys: list[int]) -> apsw.Cursor:
