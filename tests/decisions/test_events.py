@@ -137,13 +137,30 @@ class TestUnknownTypes:
         with pytest.raises(DefinitionError, match="'Plain'"):
             EventTypes(Plain, Another)
 
-    def test_what_is_stored_as_json_is_given_as_it_is(self) -> None:
-        found = stored("Plain", b'{ "wallet_id": "w1", "amount": 5 }')
-        assert EventTypes(Plain).json(found) is found.data
+
+class TestJson:
+    def test_is_what_was_read(self) -> None:
+        found = stored("Plain", b' { "amount": 5, "wallet_id": "w1" }\n')
+        assert EventTypes(Plain).json(found) == encode(Plain("w1", 5)).data
+
+    def test_has_no_fields_but_those_of_the_class(self) -> None:
+        @event(type="Plain", unknown_fields="ignore")
+        class Tolerant:
+            wallet_id: Tag
+
+        found = stored("Plain", b'{"wallet_id":"w1","type":"Other","position":99}')
+        assert EventTypes(Tolerant).json(found) == b'{"wallet_id":"w1"}'
+
+    @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b'{"wallet_id":"\xff","amount":5}', b"{}}"])
+    def test_is_not_made_of_what_does_not_fit(self, data: bytes) -> None:
+        with pytest.raises(EventUnreadable, match="'Plain' at position 7"):
+            EventTypes(Plain).json(stored("Plain", data))
+
+    def test_is_not_made_of_other_types(self) -> None:
         with pytest.raises(TypeUnknown):
             EventTypes(Plain, unknown="keep").json(stored("Other", b"{}"))
 
-    def test_what_is_not_stored_as_json_of_this_version_is_given_as_such(self) -> None:
+    def test_is_of_the_newest_version_and_of_any_codec(self) -> None:
         @event(type="Plain", version=2, upgrades={1: lambda fields: {**fields, "currency": "EUR"}})
         class Newer:
             wallet_id: Tag

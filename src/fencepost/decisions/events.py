@@ -77,10 +77,9 @@ class Declaration(Generic[T]):
             raise EventUnreadable(stored, problem) from error
 
     def json(self, stored: SequencedEvent) -> bytes:
-        """The event as JSON: the stored bytes, unread, where they are that already and of the newest version."""
-        if self._is_json and self._version_of(stored) == self.version:
-            return stored.data
-        return json_codec(self.cls, True).write(self.decode(stored))
+        """The event as JSON, written anew: only what was read is known to be an event, or JSON at all."""
+        write = self._write if self._is_json else json_codec(self.cls, True).write
+        return write(self.decode(stored))
 
     def _version_of(self, stored: SequencedEvent) -> int:
         # Asked of the stored form: most events have no metadata, and decoding nothing takes longer than the event.
@@ -193,7 +192,12 @@ class EventTypes:
         raise self._unknown(stored)
 
     def json(self, stored: SequencedEvent) -> bytes:
-        """What `decode` gives, as JSON. What is stored as JSON, and needs no upgrade, is given as it is stored."""
+        """What `decode` gives, as JSON; a type that is none of these is refused in any case.
+
+        The stored bytes are read and written anew: a store takes any bytes under any type, so they may be no JSON, or
+        hold fields that the class does not know. What does not fit the class raises `EventUnreadable`. Whether the
+        fields agree with the event's tags is not checked.
+        """
         declaration = self._by_type.get(stored.type)
         if declaration is None:
             raise self._unknown(stored)
