@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, FastAPI, Query, Request, Response
+from msgspec.structs import asdict
 
 from fencepost import Query as EventQuery
 from fencepost import SequencedEvent, aio
@@ -30,7 +31,7 @@ STORE_VARIABLE = "WALLET_STORE"
 MAX_LIMIT = 1_000
 
 REFUSED: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem, "content": {problems.MEDIA_TYPE: {}}} for status in (404, 409, 422, 503)
+    status: {"model": Problem, "content": {problems.MEDIA_TYPE: {}}} for status in (404, 409, 422, 500, 503)
 }
 OPERATION: dict[int | str, dict[str, Any]] = {
     201: {"model": Applied, "description": "Applied now"},
@@ -186,14 +187,17 @@ async def applied_at_cursor(
 def applied(decided: Decided) -> Response:
     """The same body for the first time and for every repetition: the event itself."""
     event = decided.event
-    body = {"type": type(event).__name__, **msgspec.structs.asdict(event), "position": decided.position}
+    body = {"type": type(event).__name__, **asdict(event), "position": decided.position}
     return answer(200 if decided.already else 201, body)
 
 
-def told(event: SequencedEvent) -> msgspec.Raw:
-    """What is stored is JSON already: what the store knows of an event is put before its own fields."""
-    known = encode({"position": event.position, "type": event.type, "recorded_at": event.recorded_at})
-    return msgspec.Raw(known[:-1] + b"," + events.json(event)[1:])
+def told(event: SequencedEvent) -> dict[str, Any]:
+    """Its fields, read and not handed on as stored, since others may write to the store; and what the store knows."""
+    fields = asdict(events.decode(event))
+    fields["position"] = event.position
+    fields["type"] = event.type
+    fields["recorded_at"] = event.recorded_at
+    return fields
 
 
 encode = msgspec.json.Encoder().encode

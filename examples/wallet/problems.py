@@ -6,6 +6,7 @@ is a member of its own: the current cursor, where an operation was applied, the 
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import msgspec
@@ -14,11 +15,13 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from fencepost import StoreUnavailable
-from fencepost.decisions import RetriesExhausted
+from fencepost.decisions import EventUnreadable, RetriesExhausted
 
 from .domain import CursorStale, InsufficientFunds, WalletUnknown
 
 MEDIA_TYPE = "application/problem+json"
+
+log = logging.getLogger(__name__)
 
 
 def problem(request: Request, status: int, kind: str, title: str, detail: str, **members: Any) -> Response:
@@ -88,6 +91,12 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(StoreUnavailable)
     async def _(request: Request, error: Exception) -> Response:
         return problem(request, 503, "busy", "Too busy at the moment", f"{error}; nothing was applied")
+
+    @app.exception_handler(EventUnreadable)
+    async def _(request: Request, error: EventUnreadable) -> Response:
+        log.error("%s %s: %s", request.method, request.url.path, error)  # the client can do nothing about it
+        members = {"position": error.event.position, "event_type": error.event.type}
+        return problem(request, 500, "unreadable-event", "A stored event cannot be read", str(error), **members)
 
     @app.exception_handler(HTTPException)
     async def _(request: Request, error: HTTPException) -> Response:

@@ -10,15 +10,18 @@ import httpx
 import pytest
 from examples.wallet.app import create
 
+from fencepost import Event, aio
+
 JSON = dict[str, Any]
 
 
 class Client:
     """Calls the application in this process, without a network."""
 
-    def __init__(self, runner: asyncio.Runner, http: httpx.AsyncClient) -> None:
+    def __init__(self, runner: asyncio.Runner, http: httpx.AsyncClient, store: aio.AsyncEventStore) -> None:
         self._runner = runner
         self._http = http
+        self._store = store
 
     def __getattr__(self, verb: str) -> Callable[..., httpx.Response]:
         async def call(*args: Any, **options: Any) -> httpx.Response:
@@ -27,6 +30,10 @@ class Client:
 
         return lambda *args, **options: self._runner.run(call(*args, **options))
 
+    def store(self, event: Event) -> None:
+        """Put an event into the store, as something else than the service may."""
+        self._runner.run(self._store.append([event]))
+
 
 @pytest.fixture
 def client() -> Iterator[Client]:
@@ -34,7 +41,8 @@ def client() -> Iterator[Client]:
     serving = app.router.lifespan_context(app)
     with asyncio.Runner() as runner:
         runner.run(serving.__aenter__())
-        yield Client(runner, httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://wallet"))
+        http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://wallet")
+        yield Client(runner, http, app.state.store.store)
         runner.run(serving.__aexit__(None, None, None))
 
 
@@ -249,6 +257,39 @@ class TestReading:
             last = both.get(f"/api/wallets/{wallet}/events").json()["events"][-1]
             assert last.pop("recorded_at").endswith("Z")
             assert last == {"position": 3, "type": "MoneyTransferred", **TestTransfer.BODY, "description": ""}
+
+    @pytest.mark.parametrize("around", [b"%b", b" %b", b"\n%b\n"])
+    def test_its_history_tells_what_others_have_stored(self, ada: Client, around: bytes) -> None:
+        ada.store(deposit_of(around % b'{"wallet_id":"ada","amount":1, "deposit_id":"d"}'))
+        last = ada.get("/api/wallets/ada/events").json()["events"][-1]
+        assert last.pop("recorded_at").endswith("Z")
+        fields = {"wallet_id": "ada", "deposit_id": "d", "amount": 1, "description": ""}
+        assert last == {"position": 2, "type": "DepositMade", **fields}
+
+    @pytest.mark.parametrize("path", ["/api/wallets/ada", "/api/wallets/ada/events"])
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"",
+            b"{}",
+            b"7",
+            b"\xff",
+            b'{"wallet_id":"ada","deposit_id":"\xff","amount":1}',
+            b'{"wallet_id":"ada","deposit_id":"d","amount":1}}',
+            b'{"wallet_id":"ada","deposit_id":"d","amount":1,"type":"Other","position":99}',
+        ],
+    )
+    def test_what_others_have_stored_and_nobody_can_read_is_a_problem(
+        self, ada: Client, data: bytes, path: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        ada.store(deposit_of(data))
+        found = problem(ada.get(path), 500, "unreadable-event")
+        assert (found["position"], found["event_type"]) == (2, "DepositMade")
+        assert found["detail"] in caplog.text
+
+
+def deposit_of(data: bytes) -> Event:
+    return Event("DepositMade", data=data, tags={"wallet_id:ada", "deposit_id:d"})
 
 
 class TestBadInput:
