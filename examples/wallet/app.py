@@ -24,7 +24,20 @@ from fencepost.decisions import Cached, Decided, project
 from . import live, problems
 from .domain import Balance, CursorStale, Existence, WalletUnknown, deposit_at, events, open_wallet, transfer, withdraw
 from .domain import deposit as decide_deposit
-from .requests import Applied, Deposit, Health, History, Opening, Problem, Transfer, Wallet, WalletId, Withdrawal
+from .requests import (
+    Applied,
+    Deposit,
+    Health,
+    History,
+    Opening,
+    Position,
+    Problem,
+    Transfer,
+    Wallet,
+    WalletId,
+    Withdrawal,
+    position_of,
+)
 from .routing import DirectRoute, Service
 
 STORE_VARIABLE = "WALLET_STORE"
@@ -80,7 +93,7 @@ def store_of(request: Request) -> Cached[aio.AsyncEventStore]:
 async def get_events(
     request: Request,
     wallet_id: WalletId,
-    after: Annotated[int, Query(ge=0)] = 0,
+    after: Position = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 100,
 ) -> Response:
     """What happened to a wallet, oldest first; `cursor` is the `after` of the next request."""
@@ -166,10 +179,7 @@ def cursor_of(request: Request, cursor: int | None) -> int | None:
     if_match = request.headers.get("if-match")
     if cursor is not None or if_match is None or if_match.strip() == "*":
         return cursor
-    text = if_match.strip().removeprefix("W/").strip('"')
-    if not (text.isascii() and text.isdigit()):
-        raise problems.Invalid("If-Match", f"a cursor such as 42 is needed, not {if_match!r:.80}")
-    return int(text)
+    return position_of("If-Match", if_match.strip().removeprefix("W/").strip('"'))
 
 
 async def applied_at_cursor(

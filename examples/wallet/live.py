@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from starlette.responses import HTMLResponse, StreamingResponse
 
 from fencepost import Query as EventQuery
 from fencepost import SequencedEvent, aio
 
 from .domain import events
-from .problems import Invalid
+from .requests import Position, position_of
 from .routing import DirectRoute
 
 HEARTBEAT_S = 15.0  # an idle stream says something, lest something in between take it for dead
@@ -46,13 +46,11 @@ async def get_page(request: Request) -> Response:
 
 
 @router.get("/api/live", response_class=StreamingResponse, openapi_extra=LAST_EVENT_ID)
-async def get_live(request: Request, after: Annotated[int, Query(ge=0)] = 0) -> Response:
+async def get_live(request: Request, after: Position = 0) -> Response:
     """Every event of every wallet: those that are stored, then each new one as it comes."""
     store: aio.AsyncEventStore = request.app.state.store.store
     last_event_id = request.headers.get("last-event-id")
-    if last_event_id is not None and not (last_event_id.isascii() and last_event_id.isdigit()):
-        raise Invalid("Last-Event-ID", f"a position is needed, not {last_event_id!r:.80}")
-    stream = told(store, after if last_event_id is None else int(last_event_id))
+    stream = told(store, after if last_event_id is None else position_of("Last-Event-ID", last_event_id))
     return StreamingResponse(stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 

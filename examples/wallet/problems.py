@@ -14,7 +14,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from fencepost import StoreUnavailable
+from fencepost import InvalidInput, StoreUnavailable
 from fencepost.decisions import EventUnreadable, RetriesExhausted
 
 from .domain import CursorStale, InsufficientFunds, WalletUnknown
@@ -35,15 +35,6 @@ def problem(request: Request, status: int, kind: str, title: str, detail: str, *
     }
     headers = {"Retry-After": "1"} if status == 503 else None
     return Response(msgspec.json.encode(body), status, headers, MEDIA_TYPE)
-
-
-class Invalid(Exception):
-    """Something in the request that FastAPI does not look at is wrong."""
-
-    def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field}: {problem}")
-        self.field = field
-        self.problem = problem
 
 
 def stale(request: Request, error: CursorStale, applied_at: int | None = None) -> Response:
@@ -82,8 +73,8 @@ def install(app: FastAPI) -> None:
         detail = "; ".join(f"{each['field']}: {each['problem']}" for each in errors)
         return problem(request, 422, "invalid-input", "Invalid input", detail, errors=errors)
 
-    @app.exception_handler(Invalid)
-    async def _(request: Request, error: Invalid) -> Response:
+    @app.exception_handler(InvalidInput)
+    async def _(request: Request, error: InvalidInput) -> Response:
         errors = [{"field": error.field, "problem": error.problem}]
         return problem(request, 422, "invalid-input", "Invalid input", str(error), errors=errors)
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Path
+from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StringConstraints, ValidationInfo, field_validator
+
+from fencepost import InvalidInput
+from fencepost.model import MAX_POSITION
 
 MAX_AMOUNT = 2**53 - 1  # the largest whole number that every JSON reader reads exactly
 ID = r"^[A-Za-z0-9._~-]+$"
@@ -14,7 +17,16 @@ Id = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=ID)]
 WalletId = Annotated[str, Path(min_length=1, max_length=64, pattern=ID)]
 Amount = Annotated[StrictInt, Field(gt=0, le=MAX_AMOUNT)]
 Description = Annotated[str, StringConstraints(max_length=500)]
-Cursor = Annotated[StrictInt, Field(ge=0)]
+Cursor = Annotated[StrictInt, Field(ge=0, le=MAX_POSITION)]
+Position = Annotated[int, Query(ge=0, le=MAX_POSITION)]
+
+
+def position_of(header: str, text: str) -> int:
+    """The position in a header, of which FastAPI knows nothing."""
+    # The length is looked at first: Python refuses to convert thousands of digits, with an error of its own.
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_POSITION)) and int(text) <= MAX_POSITION):
+        raise InvalidInput(header, f"a position from 0 to {MAX_POSITION} is needed, such as 42, not {text!r:.80}")
+    return int(text)
 
 
 class Body(BaseModel):

@@ -19,7 +19,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from .problems import Invalid
+from fencepost import InvalidInput
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -122,4 +122,4 @@ def _check_content_type(request: Request) -> None:
     if given != "application/json":
         kind = given.partition(";")[0].strip().lower()
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-            raise Invalid("Content-Type", f"application/json is needed, not {given!r:.80}")
+            raise InvalidInput("Content-Type", f"application/json is needed, not {given!r:.80}")

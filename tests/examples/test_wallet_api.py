@@ -11,6 +11,7 @@ import pytest
 from examples.wallet.app import create
 
 from fencepost import Event, aio
+from fencepost.model import MAX_POSITION
 
 JSON = dict[str, Any]
 
@@ -223,7 +224,7 @@ def test_any_cursor_will_do_for_an_asterisk(ada: Client) -> None:
     assert response.status_code == 201
 
 
-@pytest.mark.parametrize("wrong", ["abc", '"-1"', '""', '"1", "2"'])
+@pytest.mark.parametrize("wrong", ["abc", '"-1"', '""', '"1", "2"', str(MAX_POSITION + 1), "9" * 5000])
 def test_a_cursor_that_is_none_is_refused(ada: Client, wrong: str) -> None:
     response = ada.post("/api/wallets/ada/deposits", json=OPERATIONS[0][1], headers={"If-Match": wrong})
     assert problem(response, 422, "invalid-input")["errors"][0]["field"] == "If-Match"
@@ -309,6 +310,7 @@ class TestBadInput:
             ({"deposit_id": "d" * 65, "amount": 5}, "deposit_id"),
             ({"deposit_id": "d", "amount": 5, "description": "x" * 501}, "description"),
             ({"deposit_id": "d", "amount": 5, "cursor": -1}, "cursor"),
+            ({"deposit_id": "d", "amount": 5, "cursor": MAX_POSITION + 1}, "cursor"),
             ({"deposit_id": "d", "amount": 5, "colour": "red"}, "colour"),
         ],
     )
@@ -320,10 +322,31 @@ class TestBadInput:
     def test_that_is_no_json_is_refused(self, ada: Client) -> None:
         problem(ada.post("/api/wallets/ada/deposits", content=b"\xff{"), 422, "invalid-input")
 
-    @pytest.mark.parametrize("params", [{"after": -1}, {"limit": 0}, {"limit": 1001}, {"limit": "x"}])
+    @pytest.mark.parametrize(
+        "params",
+        [
+            {"after": -1},
+            {"after": MAX_POSITION + 1},
+            {"after": "9" * 5000},
+            {"limit": 0},
+            {"limit": 1001},
+            {"limit": "x"},
+        ],
+    )
     def test_of_a_query_names_the_field(self, ada: Client, params: JSON) -> None:
         refused = problem(ada.get("/api/wallets/ada/events", params=params), 422, "invalid-input")
         assert [error["field"] for error in refused["errors"]] == list(params)
+
+    def test_the_last_position_of_all_is_a_position(self, ada: Client) -> None:
+        page = ada.get("/api/wallets/ada/events", params={"after": MAX_POSITION})
+        assert (page.status_code, page.json()["events"]) == (200, [])
+
+    @pytest.mark.parametrize("wrong", ["x", "-1", "", str(MAX_POSITION + 1), "9" * 5000])
+    def test_of_the_live_stream_names_the_field(self, ada: Client, wrong: str) -> None:
+        refused = problem(ada.get("/api/live", headers={"Last-Event-ID": wrong}), 422, "invalid-input")
+        assert [error["field"] for error in refused["errors"]] == ["Last-Event-ID"]
+        refused = problem(ada.get("/api/live", params={"after": wrong}), 422, "invalid-input")
+        assert [error["field"] for error in refused["errors"]] == ["after"]
 
     def test_of_a_path_names_the_field(self, ada: Client) -> None:
         refused = problem(ada.get("/api/wallets/a%20b"), 422, "invalid-input")
