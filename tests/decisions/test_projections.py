@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 import pytest
 
 from fencepost import EventStore, Query, QueryItem, SequencedEvent
-from fencepost.decisions import DefinitionError, Projection, Tag, encode, event, on, project, tag
+from fencepost.decisions import Cached, DefinitionError, Projection, Tag, encode, event, on, project, tag
 from fencepost.decisions.boundary import query_of
 
 from .wallets import Balance, DepositMade, Status, WalletClosed, WalletOpened, WithdrawalMade
@@ -231,6 +231,36 @@ class TestReading:
         assert project(store, template).amount == 100
         assert project(store, template).amount == 100
         assert template.amount == 0
+
+    @pytest.mark.parametrize("named", [("course_id", "student_id"), ("student_id",)], ids=["narrower", "beside"])
+    @pytest.mark.parametrize("snapshots", [False, True])
+    def test_takes_what_apply_takes_beside_a_handler_of_every_type(
+        self, store: EventStore, named: tuple[str, ...], snapshots: bool
+    ) -> None:
+        """The item for every type finds other students' subscriptions, which are handled by name and not theirs."""
+
+        class Enrolment(Projection, snapshot_every=1):
+            course_id: Tag
+            student_id: Tag
+            subscribed: int = 0
+            others: int = 0
+
+            @on(scope=named)
+            def _(self, event: Subscribed) -> None:
+                self.subscribed += 1
+
+            @on(scope=("course_id",))
+            def _(self, event: SequencedEvent) -> None:
+                self.others += 1
+
+        place = Cached(store) if snapshots else store
+        store.append([encode(CourseDefined("c1", 5)), encode(Subscribed("c1", "bob"))])
+        for _ in range(2):
+            found = project(place, Enrolment("c1", "ada"))
+            assert (found.subscribed, found.others, found.position) == (0, 1, 1)
+        store.append([encode(Subscribed("c1", "ada")), encode(Subscribed("c1", "eve"))])
+        found = project(place, Enrolment("c1", "ada"))
+        assert (found.subscribed, found.others, found.position) == (1, 1, 3)
 
 
 class TestMistakes:

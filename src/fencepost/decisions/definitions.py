@@ -28,7 +28,9 @@ class Definition:
 
     `scope` maps the parameters to the names of their tags; `state` maps the fields that events
     change to their types; `factories` make the values of those that cannot be shared; `scope_types`
-    maps the parameters to their types.
+    maps the parameters to their types. `reads_exactly` says that whatever the boundary's items find
+    is handled: not so if the item for every type finds events that are handled by name, in a narrower
+    scope or another.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Definition:
     scope_types: Mapping[str, Any] = field(default_factory=dict)
     by_type: dict[str, Bound] = field(default_factory=dict)
     every: Bound | None = None
+    reads_exactly: bool = field(init=False)
     _parts: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
     _items: Callable[[tuple[str, ...]], tuple[QueryItem, ...]] = field(init=False, repr=False)
 
@@ -56,6 +59,10 @@ class Definition:
             # every type covers those that are handled by name.
             if self.every is None or not set(self.every.scope) <= set(bound.scope):
                 self._parts[bound.scope] = self._parts.get(bound.scope, frozenset()) | {type}
+        every = self.every
+        self.reads_exactly = every is None or all(
+            set(bound.scope) <= set(every.scope) for bound in self.by_type.values()
+        )
 
     @property
     def types(self) -> frozenset[str]:

@@ -69,9 +69,13 @@ def _fold_one(projection: Projection, events: Sequence[SequencedEvent]) -> None:
     """Apply the events of one projection's boundary.
 
     They were read for it, so they are in its boundary: there is no need to look at their tags, and that is good, since
-    decoding them costs more than all the rest.
+    decoding them costs more than all the rest. Where an item finds more than is handled, there is.
     """
     definition = projection.definition
+    if not definition.reads_exactly:
+        for event in events:
+            projection.apply(event)
+        return
     by_type, every = definition.by_type, definition.every
     for event in events:
         bound = by_type.get(event.type, every)
@@ -136,7 +140,7 @@ def _fold_forward(
 
 def _take(folds: Sequence[Fold], events: Sequence[SequencedEvent]) -> None:
     """What was read for the projections."""
-    if len(folds) == 1:
+    if len(folds) == 1 and folds[0].projection.definition.reads_exactly:
         folds[0].take_all(events)
         return
     for event in events:
