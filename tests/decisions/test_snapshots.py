@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -23,6 +26,79 @@ from .wallets import Balance, DepositMade, Status, WalletClosed, WalletOpened, W
 def history(events: int, wallet_id: str = "w1") -> list[Event]:
     deposits = [encode(DepositMade(wallet_id, f"d{number}", 1)) for number in range(events - 1)]
     return [encode(WalletOpened(wallet_id, "Ada", 100)), *deposits]
+
+
+# Sources, since a class is to be told from what it was before.
+NAMES = """
+import functools, re
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import ClassVar
+from pydantic import BaseModel
+from fencepost.decisions import Projection, Tag, event, on
+from fencepost.decisions.snapshots import fingerprint
+
+@dataclass
+class Point:
+    x: int
+
+def passed_on(method):
+    @functools.wraps(method)
+    def passing(*args):
+        return method(*args)
+    return passing
+"""
+
+PROJECTION = (
+    NAMES
+    + """
+@event
+class Paid:
+    wallet_id: Tag
+
+class Total(Projection):
+    wallet_id: Tag
+    {}
+
+    @on
+    def _(self, event: Paid) -> None: ...
+"""
+)
+
+EVENT = (
+    NAMES
+    + """
+@event
+{}
+    wallet_id: Tag
+    amount: int = {}
+    def rate(self): return {}
+
+class Total(Projection):
+    wallet_id: Tag
+
+    @on
+    def _(self, event: Paid) -> None: ...
+"""
+)
+
+EVERYTHING = """
+    amounts: frozenset[str] = frozenset({'a', 'b', 'c', 'd'})
+    made: list[str] = field(default_factory=lambda: list({'a', 'b', 'c', 'd'}))
+    NAMES: ClassVar[set[str]] = {'a', 'b', 'c', 'd'}
+    POINTS: ClassVar[list[Point]] = [Point(1)]
+    PATTERN: ClassVar[object] = re.compile('a')
+    OTHER: ClassVar[object] = object()
+    def known(self, name): return name in {'a', 'b', 'c', 'd'}
+"""
+
+
+def defined(source: str) -> Any:
+    """The projection of the source."""
+    names: dict[str, Any] = {"__name__": __name__}
+    exec(compile(source, "defined", "exec", dont_inherit=True), names)
+    return names["Total"]
 
 
 class Counted(Watched):
@@ -230,6 +306,52 @@ class TestAWrongSnapshot:
         assert fingerprint(made(snapshot_every=5)) == same
         for other in (made(version=2), changed_handler(), changed_start()):
             assert fingerprint(other) != same
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            ("RATE: ClassVar[int] = 2", "RATE: ClassVar[int] = 3"),
+            ("NAMES: ClassVar[list[str]] = ['a']", "NAMES: ClassVar[list[str]] = ['b']"),
+            ("START: ClassVar[Point] = Point(1)", "START: ClassVar[Point] = Point(2)"),
+            ("@property\n    def rate(self): return 2", "@property\n    def rate(self): return 3"),
+            ("@cached_property\n    def rate(self): return 2", "@cached_property\n    def rate(self): return 3"),
+            ("@staticmethod\n    def rate(): return 2", "@staticmethod\n    def rate(): return 3"),
+            ("@classmethod\n    def rate(cls): return 2", "@classmethod\n    def rate(cls): return 3"),
+            ("@passed_on\n    def rate(self): return 2", "@passed_on\n    def rate(self): return 3"),
+            ("class Rate(Enum):\n        LOW = 2", "class Rate(Enum):\n        LOW = 3"),
+            (
+                "amounts: list = field(default_factory=lambda: [2])",
+                "amounts: list = field(default_factory=lambda: [3])",
+            ),
+        ],
+        ids=lambda change: change[0].partition("\n")[0],
+    )
+    def test_of_a_class_with_something_else_in_it_is_not_found(self, change: tuple[str, str]) -> None:
+        first, second = (fingerprint(defined(PROJECTION.format(each))) for each in change)
+        assert first != second
+        assert fingerprint(defined(PROJECTION.format(change[0]))) == first
+
+    @pytest.mark.parametrize(
+        "head", ["class Paid:", "@dataclass(frozen=True)\nclass Paid:", "class Paid(BaseModel):"], ids=lambda head: head
+    )
+    def test_of_events_with_another_default_or_behaviour_is_not_found(self, head: str) -> None:
+        """A field that was added later is its default in the events from before."""
+
+        def made(default: int, rate: int) -> bytes:
+            return fingerprint(defined(EVENT.format(head, default, rate)))
+
+        assert made(1, 1) == made(1, 1)
+        assert len({made(1, 1), made(2, 1), made(1, 2)}) == 3
+
+    def test_is_told_by_the_same_key_in_every_process(self) -> None:
+        """Nothing of it is an address, or in the order of hashes."""
+        source = PROJECTION.format(EVERYTHING) + "print(fingerprint(Total).hex())"
+        prints = set()
+        for seed in ("1", "2", "3"):
+            environment = {**os.environ, "PYTHONHASHSEED": seed}
+            run = subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, check=True)
+            prints.add(run.stdout)
+        assert len(prints) == 1
 
     @settings(max_examples=40, deadline=None)
     @given(

@@ -53,6 +53,14 @@ def is_pydantic(cls: type) -> bool:
     return hasattr(cls, "model_validate_json") and hasattr(cls, "__pydantic_validator__")
 
 
+def fields_of(cls: Any) -> Iterable[Any]:
+    """What the class says of its fields, each kind in its own words."""
+    if is_pydantic(cls):
+        fields: dict[str, Any] = cls.model_fields
+        return fields.values()
+    return dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else msgspec.structs.fields(cls)
+
+
 class MsgspecCodec:
     """msgspec's compiled encoder and decoder, called directly wherever nothing is to be added."""
 

@@ -1,10 +1,11 @@
 """Snapshots: a projection's state at a position, to fold forward from. A cache and nothing else.
 
 A snapshot is found by the projection's definition and scope, and the definition's fingerprint
-covers its code, state and events: a changed class finds nothing and folds from the beginning. It
+covers its code, constants, state and events: a changed class finds nothing and folds from the
+beginning. What the class only uses it cannot see, and has a `version` for that. A snapshot
 remembers its anchor, the last event folded into it, and the read that folds forward begins *with*
 the anchor: if the log has another event there, or none, the snapshot is of another history and is
-thrown away. So a snapshot can spare work, but has no way of being believed when it is wrong.
+thrown away. So a snapshot can spare work, but is not believed when it is wrong.
 """
 
 from __future__ import annotations
@@ -16,21 +17,32 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from functools import cache
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from ..errors import StoreError
 from ..model import Event, Query, SequencedEvent
+from .codecs import fields_of
 from .definitions import Definition
 from .errors import DefinitionError
 from .projections import Projection, scope_of, state_of
 from .steps import AnyStore, Append, Course, Elsewhere, Read
+from .texts import text_of
 
 Store = TypeVar("Store", bound=AnyStore)
 
 SNAPSHOT_TYPE: Final = "fencepost.Snapshot"
+
+# What `__name__` of a class may be, if it is part of its code.
+BEHAVIOUR: Final = (FunctionType, property, staticmethod, classmethod)
+
+# What may be an ancestor of a projection or an event, and changes with a version of its own.
+LIBRARIES: Final = frozenset({"abc", "builtins", "enum", "msgspec", "pydantic", "typing"})
+
+# How a field is found in stored data, and what it is where it is missing there.
+OF_A_FIELD: Final = ("name", "encode_name", "alias", "validation_alias", "default", "default_factory")
 
 log = logging.getLogger(__name__)
 
@@ -152,41 +164,39 @@ def _state_decoder(cls: type[Projection]) -> Any:
 
 @cache
 def fingerprint(cls: type[Projection]) -> bytes:
-    """Of everything in the class that decides what its state is.
+    """Of everything in the class, and in those of its events, that decides what its state is.
 
-    Functions elsewhere that handlers call are not seen: who changes those raises `version`.
+    What their code uses from elsewhere is not seen, be it a function, a constant of the module, or what is inside the
+    type of a field: who changes that raises `version`.
     """
-    definition = cls.definition
     digest = hashlib.sha256()
-    for part in _parts(cls, definition):
+    for part in _parts(cls, cls.definition):
         digest.update(part.encode())
         digest.update(b"\0")
     return digest.digest()
 
 
 def _parts(cls: type[Projection], definition: Definition) -> Iterator[str]:
-    yield f"1 {sys.implementation.cache_tag} {definition.name} {definition.version}"
-    yield f"{definition.scope!r} {definition.state!r}"
-    for ancestor in cls.__mro__[: cls.__mro__.index(Projection)]:
-        for name, value in vars(ancestor).items():
-            if name in definition.state or isinstance(value, FunctionType):
-                yield f"{name} {_text(value)}"
+    yield f"2 {sys.implementation.cache_tag} {definition.name} {definition.version}"
+    yield f"{text_of(definition.scope)} {text_of(definition.state)}"
+    yield from _members(cls)
     for handler in definition.handlers:
-        yield f"{_text(handler.method)} {handler.scope}"
+        yield f"{text_of(handler.method)} {text_of(handler.scope)}"
         for declaration in handler.declarations:
-            yield f"{declaration.type} {declaration.version} {declaration.fields!r}"
-            for version, upgrade in sorted(declaration.upgrades.items()):
-                yield f"{version} {_text(upgrade)}"
+            yield f"{declaration.type} {declaration.version} {text_of(declaration.fields)}"
+            yield text_of([[getattr(each, name, None) for name in OF_A_FIELD] for each in fields_of(declaration.cls)])
+            yield from _members(declaration.cls)
+            yield text_of(sorted(declaration.upgrades.items()))
 
 
-def _text(value: object) -> str:
-    """A text that is the same whenever the value is, in every process."""
-    if isinstance(value, FunctionType):
-        return f"{_text(value.__code__)} {_text(value.__defaults__)} {_text(value.__kwdefaults__)}"
-    if isinstance(value, CodeType):
-        return f"{value.co_code.hex()} {value.co_names} {_text(value.co_consts)}"
-    if isinstance(value, (tuple, list)):
-        return f"({', '.join(map(_text, value))})"
-    if isinstance(value, (set, frozenset)):
-        return f"{{{', '.join(sorted(map(_text, value)))}}}"
-    return repr(value)
+def _members(cls: type) -> Iterator[str]:
+    """What the class and its ancestors consist of, but for what Python and libraries note about them."""
+    for ancestor in cls.__mro__:
+        if ancestor is Projection or ancestor.__module__.partition(".")[0] in LIBRARIES:
+            continue
+        for name, value in sorted(vars(ancestor).items()):
+            noted = name.startswith("__") and name.endswith("__") and not isinstance(value, BEHAVIOUR)
+            if not noted and not isinstance(value, Definition):
+                yield f"{name} {text_of(value)}"
+            if isinstance(value, type) and value.__qualname__ == f"{ancestor.__qualname__}.{name}":
+                yield from _members(value)
