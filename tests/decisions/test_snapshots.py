@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -16,11 +17,17 @@ from hypothesis import strategies as st
 
 import fencepost
 from fencepost import Event, EventStore, Query, StoreError, aio
-from fencepost.decisions import Cached, DefinitionError, Projection, Tag, decision, encode, on, project
+from fencepost.decisions import Cached, DefinitionError, Projection, Tag, decision, encode, event, on, project, tag
 from fencepost.decisions.snapshots import SNAPSHOT_TYPE, fingerprint
 
 from .test_deciding import Watched
 from .wallets import Balance, DepositMade, Status, WalletClosed, WalletOpened, WithdrawalMade, withdraw
+
+
+@event
+class Transferred:
+    account: Annotated[UUID, tag()]
+    amount: int
 
 
 def history(events: int, wallet_id: str = "w1") -> list[Event]:
@@ -160,6 +167,27 @@ class TestASnapshot:
         for _ in range(2):
             assert project(cached, Balance("w1")).amount == 104
             assert project(cached, Balance("w2")).amount == 108
+
+    @pytest.mark.parametrize("kept", [False, True])
+    def test_is_of_one_value_among_those_with_the_same_tag(self, store: EventStore, kept: bool) -> None:
+        """A UUID and its text find the same events, but do not equal the same fields of them."""
+
+        class Received(Projection, snapshot_every=1):
+            account: Annotated[UUID, tag()]
+            amount: int = 0
+
+            @on
+            def _(self, event: Transferred) -> None:
+                self.amount += event.amount if event.account == self.account else 0
+
+        account = UUID(int=1)
+        store.append([encode(Transferred(account, 10))])
+        with fencepost.open("memory:") as keep:
+            cached = Cached(store, keep_in=keep, limit=0 if kept else 10)
+            assert project(cached, Received(str(account))).amount == 0  # type: ignore[arg-type]
+            for _ in range(2):
+                assert project(cached, Received(account)).amount == 10
+            assert keep.head() == 2
 
     def test_serves_decisions_with_several_projections(self, counted: Counted) -> None:
         counted.append(history(5, "w1") + history(9, "w2"))

@@ -158,6 +158,11 @@ def scope_of(projection: Projection) -> tuple[str, ...]:
     return tuple(projection._tags.values())
 
 
+def values_of(projection: Projection) -> tuple[Any, ...]:
+    """What the projection was made with; a UUID and its text are different values of one tag."""
+    return projection._values
+
+
 def state_of(projection: Projection) -> dict[str, Any]:
     """The fields that events change, with their values."""
     definition = projection.definition

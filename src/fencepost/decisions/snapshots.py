@@ -27,7 +27,7 @@ from ..model import Event, Query, SequencedEvent
 from .codecs import fields_of
 from .definitions import Definition
 from .errors import DefinitionError
-from .projections import Projection, scope_of, state_of
+from .projections import Projection, scope_of, state_of, values_of
 from .steps import AnyStore, Append, Course, Elsewhere, Read
 from .texts import text_of
 
@@ -114,13 +114,18 @@ class Cached(Generic[Store]):
 
 def _place_of(projection: Projection) -> Hashable:
     """In memory a class is what it is, so it needs no fingerprint."""
-    return type(projection), scope_of(projection)
+    return type(projection), *_scope_of(projection)
 
 
 def key_of(projection: Projection) -> str:
     """The tag under which snapshots of this definition and scope are found."""
-    scope = msgspec.json.encode(scope_of(projection))
+    scope = msgspec.json.encode(_scope_of(projection))
     return "snapshot:" + hashlib.sha256(fingerprint(type(projection)) + scope).hexdigest()
+
+
+def _scope_of(projection: Projection) -> tuple[str, ...]:
+    """The tags, and the values that they were made of: events are found by the ones, but folded with the others."""
+    return *scope_of(projection), *map(text_of, values_of(projection))
 
 
 def digest_of(event: SequencedEvent) -> bytes:
