@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 import fencepost
-from fencepost import Event, EventStore, SequencedEvent
+from fencepost import Event, EventStore, InvalidInput, SequencedEvent
 from fencepost.decisions import (
     Cached,
     Decision,
@@ -21,6 +21,7 @@ from fencepost.decisions import (
     having,
     project,
 )
+from fencepost.model import MAX_DATA_BYTES
 
 from .test_deciding import Watched
 from .wallets import Balance, DepositMade, InsufficientFunds, WalletOpened, WithdrawalMade, open_wallet, withdraw
@@ -29,6 +30,8 @@ from .wallets import Balance, DepositMade, InsufficientFunds, WalletOpened, With
 def by_withdrawal(withdrawal_id: str) -> Once:
     return having(WithdrawalMade, withdrawal_id=withdrawal_id)
 
+
+LARGE = Event("WithdrawalMade", data=bytes(MAX_DATA_BYTES), tags={"withdrawal_id:all"})
 
 withdraw_once = decision(once=by_withdrawal)(withdraw.function)
 
@@ -100,6 +103,46 @@ class TestByTheEvent:
         again = empty(cached, Balance("w1"), withdrawal_id="all")
         assert (again.event.amount, again.already) == (95, True)
         assert empty(cached, Balance("w1"), withdrawal_id="nothing").events == ()
+
+    @pytest.mark.parametrize(
+        "instead",
+        [
+            pytest.param([DepositMade("w1", "d", 1)], id="what once would not find"),
+            pytest.param([LARGE] * 70, id="too much for an append"),
+            pytest.param([DepositMade("w1", "x" * 2_000, 1)], id="a tag that is too long"),
+            pytest.param([object()], id="no event"),
+        ],
+    )
+    def test_an_earlier_time_is_told_although_what_is_decided_now_is_refused(
+        self, place: Any, store: EventStore, instead: list[Any]
+    ) -> None:
+        @decision(once=by_withdrawal)
+        def empty(balance: Balance, *, withdrawal_id: str) -> list[Any]:
+            return [WithdrawalMade("w1", withdrawal_id, balance.amount)] if balance.amount else instead
+
+        open_wallet(store, wallet_id="w1", balance=5)
+        for number in range(5):
+            withdraw(store, Balance("w1"), withdrawal_id=str(number), amount=0)
+        first = empty(place, Balance("w1"), withdrawal_id="all")
+        again = empty(place, Balance("w1"), withdrawal_id="all")
+        assert (again.events, again.position, again.already) == (first.events, first.position, True)
+        with pytest.raises((DefinitionError, InvalidInput)):
+            empty(place, Balance("w1"), withdrawal_id="another")
+
+    def test_an_earlier_time_is_told_although_the_rule_without_projections_refuses_now(self, store: EventStore) -> None:
+        closed: list[str] = []
+
+        @decision(once=lambda wallet_id: having(WalletOpened, wallet_id=wallet_id))
+        def create(*, wallet_id: str) -> WalletOpened:
+            if closed:
+                raise InsufficientFunds(closed)
+            return WalletOpened(wallet_id, "Ada", 0)
+
+        create(store, wallet_id="w1")
+        closed.append("today")
+        assert create(store, wallet_id="w1").already
+        with pytest.raises(InsufficientFunds):
+            create(store, wallet_id="w2")
 
     def test_the_search_is_part_of_the_one_read(self) -> None:
         with Watched() as store:

@@ -29,7 +29,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from ..aio import AsyncEventStore
-from ..errors import ConditionFailed, StoreUnavailable
+from ..errors import AppendRefused, ConditionFailed, InvalidInput, StoreUnavailable
 from ..model import AppendCondition, Event, Placed, Query, SequencedEvent
 from ..store import EventStore
 from .boundary import query_of
@@ -142,21 +142,21 @@ class Decision(Generic[P]):
                     return self._earlier(known.earlier, once, templates)
                 given_args, given_kwargs = arguments.replaced(known.projections)
             else:
-                known, given_args, given_kwargs = Known([], 0), args, kwargs
+                known, given_args, given_kwargs = Known([], 0, searched=False), args, kwargs
             try:
                 made = self.function(*given_args, **given_kwargs)
                 if self._is_async:
                     made = yield Await(made)
                 events = (made,) if hasattr(made, "__event__") else _as_events(made, self.name)
+                append = self._append(events, condition, known.head, once) if events else None
             except Exception:
                 earlier = yield from _overlooked(known, once)
                 if not earlier:
                     raise
                 return self._earlier(earlier, once, templates)
-            if not events:
+            if append is None:
                 earlier = yield from _overlooked(known, once)
                 return self._earlier(earlier, once, templates) if earlier else Decided((), known.head, known.head)
-            append = self._append(events, condition, known.head, once)
             try:
                 if self.retry.unavailable:
                     attempt, placed = yield from self._insisted(append, attempt)
@@ -167,6 +167,11 @@ class Decision(Generic[P]):
                     raise RetriesExhausted.of(self.name, attempt, conflict) from conflict
                 yield Sleep(self.retry.wait_s(attempt))
                 continue
+            except (InvalidInput, AppendRefused):  # for what the events are, whatever was decided the first time
+                earlier = yield from _overlooked(known, once)
+                if not earlier:
+                    raise
+                return self._earlier(earlier, once, templates)
             if placed.already:
                 assert once is not None
                 earlier, _ = yield Read(once.query)
