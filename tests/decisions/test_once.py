@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 import fencepost
-from fencepost import Event, EventStore, InvalidInput, SequencedEvent
+from fencepost import Event, EventStore, InvalidInput, QueryItem, SequencedEvent
 from fencepost.decisions import (
     Cached,
     Decision,
@@ -216,6 +216,17 @@ class TestByCommandId:
         (event,) = note(store, once="c-1").events  # type: ignore[call-overload]
         assert isinstance(event, SequencedEvent)
         assert event.data == b"\x01"
+
+
+class TestByHand:
+    def test_the_types_count_as_well_as_the_tags(self, place: Any, store: EventStore) -> None:
+        """What else has the tag, or was read for the projection, is no earlier time."""
+        once = Once(QueryItem(types={"WithdrawalMade"}, tags={"wallet_id:w1"}))
+        call: Decision[Any] = withdraw
+        open_wallet(store, wallet_id="w1", balance=100)
+        assert not call(place, Balance("w1"), withdrawal_id="x", amount=60, once=once).already
+        again = call(place, Balance("w1"), withdrawal_id="y", amount=60, once=once)
+        assert (again.event, again.position, again.already) == (WithdrawalMade("w1", "x", 60), 2, True)
 
 
 class TestTogether:

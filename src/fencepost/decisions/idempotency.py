@@ -42,8 +42,8 @@ class Once(msgspec.Struct, frozen=True):
 
     def among(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
         """Those that are looked for. Tags are compared only where the type is right, as decoding them takes long."""
-        tags, type = self.item.tags, None if self.declaration is None else self.declaration.type
-        return [event for event in events if (type is None or event.type == type) and tags <= event.tags]
+        tags, types = self.item.tags, self.item.types
+        return [event for event in events if (not types or event.type in types) and tags <= event.tags]
 
     def check(self, decision: str, events: Iterable[Event]) -> None:
         """A decision whose events its own `once` does not find would be taken again and again."""
