@@ -16,12 +16,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fencepost
-from fencepost import Event, EventStore, Query, StoreError, aio
-from fencepost.decisions import Cached, DefinitionError, Projection, Tag, decision, encode, event, on, project, tag
-from fencepost.decisions.snapshots import SNAPSHOT_TYPE, fingerprint
+from fencepost import Event, EventStore, Query, SequencedEvent, StoreError, aio
+from fencepost.decisions import (
+    NEVER,
+    Cached,
+    DefinitionError,
+    Projection,
+    Tag,
+    decision,
+    encode,
+    event,
+    on,
+    project,
+    tag,
+)
+from fencepost.decisions.definitions import SNAPSHOT_TYPE
+from fencepost.decisions.snapshots import fingerprint
+from fencepost.model import MAX_DATA_BYTES
 
 from .test_deciding import Watched
-from .wallets import Balance, DepositMade, Status, WalletClosed, WalletOpened, WithdrawalMade, withdraw
+from .wallets import (
+    Balance,
+    DepositMade,
+    InsufficientFunds,
+    Status,
+    WalletClosed,
+    WalletOpened,
+    WithdrawalMade,
+    withdraw,
+)
 
 
 @event
@@ -106,6 +129,19 @@ def defined(source: str) -> Any:
     names: dict[str, Any] = {"__name__": __name__}
     exec(compile(source, "defined", "exec", dont_inherit=True), names)
     return names["Total"]
+
+
+class Everything(Projection, snapshot_every=1):
+    number: int = 0
+
+    @on
+    def _(self, event: SequencedEvent) -> None:
+        self.number += 1
+
+
+@decision
+def count_everything(everything: Everything) -> DepositMade:
+    return DepositMade("w1", "d", everything.number)
 
 
 class Counted(Watched):
@@ -420,6 +456,49 @@ class TestKeptInAStore:
         assert [event.type for event in store.read(after=20)] == [SNAPSHOT_TYPE]
         assert project(Cached(store, keep_in=store), Balance("w1")).amount == 119
         assert store.head() == 21
+
+    def test_in_the_same_store_does_not_conflict_with_its_own_decision(self, store: EventStore) -> None:
+        cached = Cached(store, keep_in=store)
+        note = count_everything.retrying(NEVER)
+        assert [note(cached, Everything()).event.amount for _ in range(3)] == [0, 1, 2]
+        assert [event.type for event in store.read()] == ["DepositMade", *["DepositMade", SNAPSHOT_TYPE] * 2]
+
+    def test_in_the_same_store_is_no_event_to_a_projection_of_every_type(self, store: EventStore) -> None:
+        store.append(history(20))
+        cached = Cached(store, keep_in=store)
+        for _ in range(3):
+            assert project(cached, Everything()).number == 20
+        assert store.head() == 21, "there was nothing new to take a snapshot of"
+        assert project(store, Everything()).number == 20
+
+    def test_is_kept_when_the_rule_refuses(self, store: EventStore) -> None:
+        store.append(history(20))
+        with fencepost.open("memory:") as keep:
+            with pytest.raises(InsufficientFunds):
+                withdraw(Cached(store, keep_in=keep), Balance("w1"), withdrawal_id="x", amount=1_000)
+            assert keep.head() == 1
+
+    def test_is_kept_once_however_often_the_decision_is_retried(self) -> None:
+        with Watched() as store, fencepost.open("memory:") as keep:
+            store.append(history(20))
+            store.before_append = iter([[encode(DepositMade("w1", f"e{n}", 1)) for n in range(3)]] * 3)
+            withdraw(Cached(store, keep_in=keep), Balance("w1"), withdrawal_id="x", amount=1)
+            assert (store.head(), keep.head()) == (30, 1)
+            assert project(Cached(store, keep_in=keep), Balance("w1")).amount == 127
+
+    def test_that_is_too_large_does_not_fail_the_decision(self, store: EventStore) -> None:
+        class Names(Projection, snapshot_every=1):
+            wallet_id: Tag
+            names: str = ""
+
+            @on
+            def _(self, event: DepositMade) -> None:
+                self.names += "a" * MAX_DATA_BYTES
+
+        store.append([encode(DepositMade("w1", "d", 1))])
+        with fencepost.open("memory:") as keep:
+            assert len(project(Cached(store, keep_in=keep), Names("w1")).names) == MAX_DATA_BYTES
+            assert keep.head() == 0
 
     def test_a_wrong_one_is_replaced(self, counted: Counted, store: EventStore) -> None:
         with Watched() as before:

@@ -41,7 +41,7 @@ from .idempotency import Once, Onceness, once_of
 from .projections import Projection
 from .reading import Known, know
 from .retry import Retry
-from .snapshots import Cached
+from .snapshots import Cached, Unkept
 from .steps import Append, Await, Course, Read, Sleep, drive, drive_async
 
 P = ParamSpec("P")
@@ -123,7 +123,24 @@ class Decision(Generic[P]):
         return Decision(self.function, self._once, retry, self._visible)
 
     def course(self, args: tuple[Any, ...], kwargs: dict[str, Any], cached: Cached[Any] | None) -> Course[Decided]:
-        """The decision from the first read to the last append, as steps to be taken by a driver."""
+        """The decision from the first read to the last append, as steps to be taken by a driver.
+
+        Snapshots are kept when it is over: in the same store they may be in its boundary, and conflict with it.
+        """
+        if cached is None:
+            return (yield from self._course(args, kwargs, None, {}))
+        unkept: Unkept = {}
+        try:
+            decided = yield from self._course(args, kwargs, cached, unkept)
+        except Exception:
+            yield from cached.keep(unkept)
+            raise
+        yield from cached.keep(unkept)
+        return decided
+
+    def _course(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], cached: Cached[Any] | None, unkept: Unkept
+    ) -> Course[Decided]:
         given = kwargs.pop("once", None)
         once = once_of(given) if given is not None else self._once_for(args, kwargs)
         arguments = Arguments(args, kwargs, self._parameters, self._unchecked)
@@ -138,6 +155,7 @@ class Decision(Generic[P]):
             attempt += 1
             if boundary is not None:
                 known = yield from know(templates, boundary, once, cached, search_first)
+                unkept.update(known.unkept)
                 if known.earlier:
                     return self._earlier(known.earlier, once, templates)
                 given_args, given_kwargs = arguments.replaced(known.projections)

@@ -21,6 +21,9 @@ from .handlers import Bound, Handler
 
 ITEMS_REMEMBERED: Final = 4_096
 
+# The type of the events that snapshots are kept as.
+SNAPSHOT_TYPE: Final = "fencepost.Snapshot"
+
 
 @dataclass(slots=True)
 class Definition:
@@ -30,7 +33,7 @@ class Definition:
     change to their types; `factories` make the values of those that cannot be shared; `scope_types`
     maps the parameters to their types. `reads_exactly` says that whatever the boundary's items find
     is handled: not so if the item for every type finds events that are handled by name, in a narrower
-    scope or another.
+    scope or another, or finds snapshots.
     """
 
     name: str
@@ -60,8 +63,8 @@ class Definition:
             if self.every is None or not set(self.every.scope) <= set(bound.scope):
                 self._parts[bound.scope] = self._parts.get(bound.scope, frozenset()) | {type}
         every = self.every
-        self.reads_exactly = every is None or all(
-            set(bound.scope) <= set(every.scope) for bound in self.by_type.values()
+        self.reads_exactly = every is None or (
+            every.scope != () and all(set(bound.scope) <= set(every.scope) for bound in self.by_type.values())
         )
 
     @property
@@ -70,7 +73,8 @@ class Definition:
         return frozenset(self.by_type)
 
     def handler(self, type: str) -> Bound | None:
-        return self.by_type.get(type, self.every)
+        # Snapshots that are kept in the log do not count as events of it: they would change the state that they are of.
+        return self.by_type.get(type, self.every if type != SNAPSHOT_TYPE else None)
 
     def items(self, tags: tuple[str, ...]) -> tuple[QueryItem, ...]:
         """The boundary, given the tags of the parameters in their order."""

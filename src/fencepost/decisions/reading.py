@@ -18,7 +18,7 @@ from ..store import EventStore
 from .boundary import query_of
 from .idempotency import Once
 from .projections import Projection, afresh
-from .snapshots import Cached, Snapshot, restore
+from .snapshots import Cached, Snapshot, Unkept, restore
 from .steps import AnyStore, Course, Read, drive, drive_async
 
 P = TypeVar("P", bound=Projection)
@@ -27,13 +27,15 @@ P = TypeVar("P", bound=Projection)
 class Known(msgspec.Struct):
     """What a decision knows: its projections, up to which head, and the events of an earlier time.
 
-    `searched` says whether an earlier time was looked for; where it was not, the append will.
+    `searched` says whether an earlier time was looked for; where it was not, the append will. `unkept`
+    are the snapshots that were taken, to be kept when the decision is taken.
     """
 
     projections: list[Any]
     head: int
     earlier: Sequence[SequencedEvent] = ()
     searched: bool = True
+    unkept: Unkept = {}
 
 
 def know(
@@ -101,7 +103,7 @@ def _know_from_snapshots(
         every = each.projection.definition.snapshot_every
         if every is not None and each.last is not None and (replace or each.count >= every):
             # Before the decision gets hold of the projection, so that the state is what was folded.
-            yield from cached.save(each.projection, each.last)
+            known.unkept.update(cached.save(each.projection, each.last))
     return known
 
 
@@ -195,4 +197,6 @@ def project(store: Any, projection: Any, /) -> Any:
 
 def _project(template: Projection, cached: Cached[AnyStore] | None) -> Course[Any]:
     known = yield from know([template], query_of([template]), None, cached)
+    if cached is not None:
+        yield from cached.keep(known.unkept)
     return known.projections[0]

@@ -18,22 +18,20 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from functools import cache
 from types import FunctionType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from ..errors import StoreError
+from ..errors import InvalidInput, StoreError
 from ..model import Event, Query, SequencedEvent
 from .codecs import fields_of
-from .definitions import Definition
+from .definitions import SNAPSHOT_TYPE, Definition
 from .errors import DefinitionError
 from .projections import Projection, scope_of, state_of, values_of
 from .steps import AnyStore, Append, Course, Elsewhere, Read
 from .texts import text_of
 
 Store = TypeVar("Store", bound=AnyStore)
-
-SNAPSHOT_TYPE: Final = "fencepost.Snapshot"
 
 # What `__name__` of a class may be, if it is part of its code.
 BEHAVIOUR: Final = (FunctionType, property, staticmethod, classmethod)
@@ -58,6 +56,10 @@ class Snapshot(msgspec.Struct, frozen=True):
         return event.position == self.position and digest_of(event) == self.digest
 
 
+# Snapshots that are yet to be stored, with the names of their projections, by key.
+Unkept: TypeAlias = dict[str, tuple[str, Snapshot]]
+
+
 class Cached(Generic[Store]):
     """A store, with snapshots of projections that are made with `snapshot_every`.
 
@@ -65,7 +67,8 @@ class Cached(Generic[Store]):
         withdraw(store, Balance("w1"), ...)
 
     Up to `limit` snapshots are held in memory, those used last. With `keep_in`, which may be the
-    same store or better another one, they are also stored there and survive the process.
+    same store or better another one, they are also stored there and survive the process. That
+    happens after the decision: in the same store they may be in its boundary.
     """
 
     def __init__(self, store: Store, *, limit: int = 10_000, keep_in: AnyStore | None = None) -> None:
@@ -92,17 +95,21 @@ class Cached(Generic[Store]):
                 self._hold(place, snapshot)
         return snapshot
 
-    def save(self, projection: Projection, anchor: SequencedEvent) -> Course[None]:
-        """Remember the state, which must be that right after the anchor."""
+    def save(self, projection: Projection, anchor: SequencedEvent) -> Unkept:
+        """Remember the state, which must be that right after the anchor. Gives what is left to `keep`."""
         snapshot = Snapshot(anchor.position, digest_of(anchor), encode_state(projection))
         self._hold(_place_of(projection), snapshot)
-        if self._keep_in is not None:
-            event = Event(SNAPSHOT_TYPE, data=msgspec.json.encode(snapshot), tags={key_of(projection)})
+        return {} if self._keep_in is None else {key_of(projection): (projection.definition.name, snapshot)}
+
+    def keep(self, unkept: Unkept) -> Course[None]:
+        """Store what was saved in `keep_in`."""
+        for key, (name, snapshot) in unkept.items():
             try:
+                event = Event(SNAPSHOT_TYPE, data=msgspec.json.encode(snapshot), tags={key})
                 yield Elsewhere(self._keep_in, Append([event]))
-            except StoreError as error:
+            except (InvalidInput, StoreError) as error:
                 # The decision does not depend on it, so it must not fail for it either.
-                log.warning("the snapshot of %s was not stored: %s", projection.definition.name, error)
+                log.warning("the snapshot of %s was not stored: %s", name, error)
 
     def _hold(self, key: Hashable, snapshot: Snapshot) -> None:
         with self._lock:
