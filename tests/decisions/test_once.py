@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -288,3 +288,19 @@ class TestMistakes:
         call: Decision[Any] = open_wallet
         with pytest.raises(DefinitionError, match="command id"):
             call(store, wallet_id="w1", balance=1, once=5)
+
+
+@pytest.mark.parametrize("once", [None, "a command that was never given"])
+def test_events_whose_ids_are_stored_are_the_first_result(store: EventStore, once: str | None) -> None:
+    id = uuid4()
+
+    @decision
+    def note() -> Event:
+        return Event("Noted", data=b"{}", id=id)
+
+    call: Decision[Any] = note
+    first = call(store)
+    store.append([Event("Between")])
+    again = call(store, once=once) if once else call(store)
+    assert (first.already, again.already) == (False, True)
+    assert (again.position, [event.id for event in again.events]) == (first.position, [id])

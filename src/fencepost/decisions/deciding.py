@@ -191,8 +191,7 @@ class Decision(Generic[P]):
                     raise
                 return self._earlier(earlier, once, templates)
             if placed.already:
-                assert once is not None
-                earlier, _ = yield Read(once.query)
+                earlier = yield from _stored_before(append, placed, once)
                 return self._earlier(earlier, once, templates)
             return Decided(events, placed.first, placed.last)
 
@@ -242,13 +241,12 @@ class Decision(Generic[P]):
 
     def _earlier(self, stored: Sequence[SequencedEvent], once: Once | None, templates: Sequence[Projection]) -> Decided:
         """The result of the first time, read from what it wrote."""
-        assert once is not None
         declared: dict[str, Declaration[Any]] = dict(self._returned)
         for template in templates:
             for type, bound in template.definition.by_type.items():
                 if bound.declaration is not None:
                     declared.setdefault(type, bound.declaration)
-        if once.declaration is not None:
+        if once is not None and once.declaration is not None:
             declared[once.declaration.type] = once.declaration
         events = [declared[each.type].decode(each) if each.type in declared else each for each in stored]
         return Decided(tuple(events), stored[0].position, stored[-1].position, already=True)
@@ -382,6 +380,17 @@ def _overlooked(known: Known, once: Once | None) -> Course[list[SequencedEvent]]
         return []
     earlier, _ = yield Read(once.query)
     return earlier  # type: ignore[no-any-return]
+
+
+def _stored_before(append: Append, placed: Placed, once: Once | None) -> Course[list[SequencedEvent]]:
+    """The events that the append has found stored: by what `once` looks for, or else by their ids."""
+    if once is not None:
+        earlier, _ = yield Read(once.query)
+        if earlier:
+            return earlier  # type: ignore[no-any-return]
+    ids = {event.id for event in append.events}
+    around, _ = yield Read(Query.all(), placed.first - 1, placed.last)
+    return [event for event in around if event.id in ids]
 
 
 def _as_events(made: Any, name: str) -> tuple[Any, ...]:
