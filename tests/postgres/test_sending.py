@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -15,7 +16,7 @@ from tests.postgres.stepping import hand, wait_for_waiting
 
 import fencepost
 import fencepost.aio
-from fencepost import ConditionFailed, Event, EventStore, Placed, StoreUnavailable
+from fencepost import ConditionFailed, Event, EventStore, Placed, StoreError, StoreUnavailable
 from fencepost.aio import AsyncEventStore
 from fencepost.commit import Append
 from fencepost.engines.postgres import engine
@@ -23,6 +24,7 @@ from fencepost.engines.postgres.engine import AWAITED_EVENTS
 from fencepost.engines.postgres.sending import sent
 from fencepost.model import MAX_DATA_BYTES
 from fencepost.testing.contract.base import events, no_new, positions, tagged
+from fencepost.testing.faults import PATIENCE_S
 
 TASKS = 40
 
@@ -155,6 +157,71 @@ def test_what_was_stored_and_not_acknowledged_is_the_callers_own(
 
     run(url, act)
     assert lost
+
+
+def refuse_in_the_commit(connection: psycopg.Connection[Any], schema: str) -> None:
+    """What is of the type Refused is stored, and refused when its transaction commits."""
+    connection.execute(
+        f"""
+        CREATE FUNCTION "{schema}".refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN RAISE 'refused in the commit'; END $$;
+        CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON "{schema}".event DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW WHEN (NEW.type = 'Refused') EXECUTE FUNCTION "{schema}".refuse()
+        """.encode()
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_fails_in_the_commit_is_not_acknowledged(
+    store: EventStore, url: str, schema: str, connection: psycopg.Connection[Any], count: int
+) -> None:
+    refuse_in_the_commit(connection, schema)
+
+    async def act(awaitable: AsyncEventStore) -> None:
+        with pytest.raises(StoreError, match="refused in the commit"):
+            await awaitable.append([Event("Refused")] * count)
+        assert await awaitable.append(events("After")) == Placed(4, 4)
+
+    run(url, act)
+    assert store.head() == 4
+
+
+def hold_up_commits(connection: psycopg.Connection[Any], schema: str) -> None:
+    """The commit of what is of the type Held waits for whoever has the lock 1."""
+    connection.execute(
+        f"""
+        CREATE FUNCTION "{schema}".hold() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END $$;
+        CREATE CONSTRAINT TRIGGER hold AFTER INSERT ON "{schema}".event DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW WHEN (NEW.type = 'Held') EXECUTE FUNCTION "{schema}".hold()
+        """.encode()
+    )
+
+
+def end_the_held_one(connection: psycopg.Connection[Any], way: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    statement = f"SELECT pg_{way}_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objid = 1 AND NOT granted"
+    while not connection.execute(statement.encode()).fetchall():
+        assert time.monotonic() < deadline, "nobody waits in the commit"
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize(("way", "told"), [("cancel", "was cancelled"), ("terminate", "read before appending again")])
+def test_what_is_ended_in_the_commit_is_not_acknowledged(
+    store: EventStore, url: str, schema: str, connection: psycopg.Connection[Any], way: str, told: str
+) -> None:
+    hold_up_commits(connection, schema)
+
+    async def act(awaitable: AsyncEventStore) -> None:
+        connection.execute("SELECT pg_advisory_lock(1)")
+        append = asyncio.ensure_future(awaitable.append(events("Held")))
+        await in_thread(end_the_held_one, connection, way)
+        with pytest.raises(StoreUnavailable, match=told):
+            await append
+        assert await awaitable.append(events("After")) == Placed(4, 4)
+
+    run(url, act)
+    assert store.head() == 4
 
 
 def test_a_refusal_of_the_server_has_its_name(store: EventStore, url: str, database_url: str, schema: str) -> None:

@@ -132,7 +132,8 @@ async def _answer(session: Session, batch: list[Asked]) -> None:
                     raise psycopg.errors.error_from_result(result)
             asked.answer(asked.call.loaded(session, await next_result(pgconn, ready)))
         result = await next_result(pgconn, ready)
-        assert result.status == ExecStatus.PIPELINE_SYNC
+        if result.status != ExecStatus.PIPELINE_SYNC:  # the connection ended, or the commit failed, of what only read
+            raise psycopg.errors.error_from_result(result)
     finally:
         ready.close()
     pgconn.exit_pipeline_mode()

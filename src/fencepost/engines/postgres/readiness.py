@@ -46,9 +46,14 @@ async def flush(pgconn: PGconn, ready: Ready) -> None:
 async def next_result(pgconn: PGconn, ready: Ready) -> PGresult:
     """In a pipeline libpq gives nothing, once, between the results of two calls."""
     while True:
-        while pgconn.is_busy():
-            await ready.to_read()
-            pgconn.consume_input()
-        result = pgconn.get_result()
+        result = await following_result(pgconn, ready)
         if result is not None:
             return result
+
+
+async def following_result(pgconn: PGconn, ready: Ready) -> PGresult | None:
+    """The next result of a call; None when there is no other one."""
+    while pgconn.is_busy():
+        await ready.to_read()
+        pgconn.consume_input()
+    return pgconn.get_result()

@@ -2,15 +2,19 @@
 
 To get to a thread and back costs a task more than its append costs the server. It is sent where a connection is at
 hand on which the call is prepared; what is not as simple as that is left to a thread.
+
+The server sends what the call returns before it commits. What fails in the commit (a deferred constraint, a full queue
+of notifications, the end of the connection) comes as another result behind it: only the last one acknowledges.
 """
 
 from __future__ import annotations
 
+from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
 from .calls import Arguments, Call
 from .connections import Connections, Session
-from .readiness import Ready, flush, next_result
+from .readiness import Ready, flush, following_result, next_result
 
 
 async def sent(connections: Connections, call: Call, arguments: Arguments) -> bytes | None:
@@ -28,13 +32,15 @@ async def sent(connections: Connections, call: Call, arguments: Arguments) -> by
 
 
 async def _result(session: Session) -> PGresult:
+    """What the call and its commit came to: the first error, if there is one."""
     pgconn = session.pgconn
     ready = Ready(pgconn.socket)
     try:
         await flush(pgconn, ready)
         result = await next_result(pgconn, ready)
+        while (following := await following_result(pgconn, ready)) is not None:
+            if result.status == ExecStatus.TUPLES_OK:
+                result = following
+        return result
     finally:
         ready.close()
-    while pgconn.get_result() is not None:
-        pass
-    return result
