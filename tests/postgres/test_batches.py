@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from tests.postgres.stepping import hand
 
-from fencepost import AppendCondition, Event, EventStore, Placed, Query, QueryItem
+from fencepost import AppendCondition, Event, EventStore, IdsOverlap, Placed, Query, QueryItem
 from fencepost.commit import Append, Conflicting, Verdict
 from fencepost.engines.memory import MemoryEngine
 from fencepost.engines.postgres import PostgresEngine
+from fencepost.engines.postgres.engine import PART_EVENTS
 from fencepost.testing.contract.base import contents, no_new, tagged
 
 BATCHES = 25
@@ -90,6 +91,17 @@ def test_what_a_batch_has_stored_halfway_is_seen_by_all_that_come_later(
     assert isinstance(second, Conflicting)
     assert isinstance(third, Conflicting)
     assert store.head() == 1
+
+
+def test_a_large_append_of_which_an_id_is_stored_is_refused_by_name(store: EventStore) -> None:
+    """It is sent in parts; the id that is missing is beyond the first of them."""
+    many = [Event("A", id=uuid4()) for _ in range(PART_EVENTS + 1)]
+    store.append(many[:1])
+    with pytest.raises(IdsOverlap) as failed:
+        store.append(many)
+    assert (failed.value.stored, failed.value.missing) == (many[0].id, many[-1].id)
+    assert store.append(many[1:]) == Placed(2, PART_EVENTS + 1)
+    assert store.append(many) == Placed(1, PART_EVENTS + 1, already=True)
 
 
 def test_a_conflict_with_a_large_event_names_it_as_well(store: EventStore, database_url: str, schema: str) -> None:

@@ -149,7 +149,10 @@ class Connections:
             raise StoreClosed("the store is closed")
         try:
             # psycopg prepares nothing by itself: calls.py does it, where it pays.
-            connection = psycopg.connect(self._url, autocommit=True, prepare_threshold=None, **self._defaults())
+            # We write and read UTF-8, whatever the address, the role or the environment says.
+            connection = psycopg.connect(
+                self._url, autocommit=True, prepare_threshold=None, client_encoding="UTF8", **self._defaults()
+            )
         except psycopg.OperationalError as error:
             raise Unreachable(f"PostgreSQL cannot be reached: {str(error).strip()}") from error
         connection.adapters.register_loader("timestamptz", MomentLoader)

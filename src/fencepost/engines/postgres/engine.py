@@ -17,9 +17,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Final, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import unquote
 
 import psycopg
 
@@ -36,7 +35,16 @@ from .load import restore
 from .paging import Paging
 from .recording import PAGE_APPENDS, Records
 from .sending import sent
-from .wire import FORMATS_OF_ONE, LAST_POSITION, decode_verdicts, encode_batch, encode_one, encode_part, is_one
+from .wire import (
+    FORMATS_OF_ONE,
+    LAST_POSITION,
+    decode_part,
+    decode_verdicts,
+    encode_batch,
+    encode_one,
+    encode_part,
+    is_one,
+)
 
 Result = TypeVar("Result")
 
@@ -101,16 +109,18 @@ class PostgresEngine:
     def from_url(cls, address: str, **options: object) -> PostgresEngine:
         """The options may be in the URL as well, among those of PostgreSQL: `...?schema=wallets`."""
         url, _, query = address.partition("?")
-        given = parse_qsl(query, keep_blank_values=True)
-        for option, value in given:
-            if option in OPTIONS:
-                try:
-                    options.setdefault(option, OPTIONS[option](value))
-                except ValueError:
-                    raise InvalidInput(option, f"{value!r} is no number") from None
-        rest = [(option, value) for option, value in given if option not in OPTIONS]
-        if rest:
-            url += "?" + urlencode(rest, quote_via=quote)
+        rest = []  # for PostgreSQL, as it is
+        for part in query.split("&"):
+            option, _, value = map(unquote, part.partition("="))
+            if option not in OPTIONS:
+                rest.append(part)
+                continue
+            try:
+                options.setdefault(option, OPTIONS[option](value))
+            except ValueError:
+                raise InvalidInput(option, f"{value!r} is no number") from None
+        if any(rest):
+            url += "?" + "&".join(rest)
         return cls(url, **options)  # type: ignore[arg-type]
 
     def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
@@ -233,8 +243,8 @@ class PostgresEngine:
         with self._connections.session() as session, session.connection.transaction():
             last = 0
             for begin, end in _parts(append):
-                part = replace(append, events=append.events[begin:end])
-                (judged,) = decode_verdicts([part], self._append_batch.value(session, encode_part(append, begin, end)))
+                answer = self._append_batch.value(session, encode_part(append, begin, end))
+                judged = decode_part(append, begin, end, answer)
                 if begin == 0:
                     first = judged
                 if not isinstance(judged, Placed) or judged.already:

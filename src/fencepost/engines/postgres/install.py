@@ -23,7 +23,7 @@ SCRIPTS: Final = ("postgres.sql", "recording.sql")
 
 def install(url: str, schema: str = DEFAULT_SCHEMA) -> bool:
     """Make a store in the schema, which is made as well if need be. False: one of this version was there."""
-    with translated(), psycopg.connect(url) as connection:
+    with translated(), psycopg.connect(url, client_encoding="UTF8") as connection:
         # Two that install at once: the second finds what the first has made.
         connection.execute("SELECT pg_advisory_xact_lock(1179537987, 0)")
         if installed_version(connection, schema) is not None:

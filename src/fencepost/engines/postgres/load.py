@@ -38,7 +38,7 @@ def load(url: str, events: Iterable[Event | SequencedEvent], *, schema: str = DE
     Returns where they are, or None if there were none.
     """
     name = quoted(schema)
-    with translated(), psycopg.connect(url) as connection:
+    with translated(), psycopg.connect(url, client_encoding="UTF8") as connection:
         check_version(connection, schema)
         connection.execute("SELECT pg_advisory_xact_lock(1179537987, %s::regclass::oid::int)", [f"{name}.event"])
         head = _number(connection, f"SELECT coalesce(max(position), 0) FROM {name}.event")

@@ -157,6 +157,14 @@ def decode_verdicts(appends: Sequence[Append], answer: bytes) -> list[Verdict]:
     return verdicts
 
 
+def decode_part(append: Append, begin: int, end: int, answer: bytes) -> Verdict:
+    """What it says of a part: ids are judged, and counted, in the whole append, and what is placed is the part."""
+    (verdict,) = decode_verdicts([append], answer)
+    if isinstance(verdict, Placed) and not verdict.already:
+        return Placed(verdict.first, verdict.first + end - begin - 1)
+    return verdict
+
+
 def _verdict(append: Append, document: VerdictDocument) -> Verdict:
     outcome, first, last = document.outcome, document.first, document.last
     if outcome == "placed" or outcome == "already":
