@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from tests.postgres.stepping import hand
 
-from fencepost import AppendCondition, Event, EventStore, IdsOverlap, Placed, Query, QueryItem
+from fencepost import AppendCondition, Event, EventStore, IdsOverlap, Placed, Query, QueryItem, StoreUnavailable
 from fencepost.commit import Append, Conflicting, Verdict
 from fencepost.engines.memory import MemoryEngine
-from fencepost.engines.postgres import PostgresEngine
+from fencepost.engines.postgres import PostgresEngine, engine
 from fencepost.engines.postgres.engine import PART_EVENTS
 from fencepost.testing.contract.base import contents, no_new, tagged
 
@@ -56,6 +58,17 @@ def without_event(verdict: Verdict) -> Verdict:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_batches_get_the_verdicts_of_the_reference(url: str, seed: int) -> None:
+    compare_with_the_reference(url, seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_batches_in_parts_get_them_as_well(url: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "PART_EVENTS", 3)
+    monkeypatch.setattr(engine, "PART_BYTES", 10)
+    compare_with_the_reference(url, seed)
+
+
+def compare_with_the_reference(url: str, seed: int) -> None:
     chance = random.Random(seed)
     ours, reference = PostgresEngine.from_url(url), MemoryEngine()
     seen: set[str] = set()
@@ -91,6 +104,26 @@ def test_what_a_batch_has_stored_halfway_is_seen_by_all_that_come_later(
     assert isinstance(second, Conflicting)
     assert isinstance(third, Conflicting)
     assert store.head() == 1
+
+
+def test_a_batch_in_parts_that_fails_is_stored_in_no_part(
+    url: str, schema: str, connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it is told of the failure, so none of it may be stored."""
+    connection.execute(
+        f"""
+        CREATE FUNCTION "{schema}".fill() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN RAISE disk_full USING MESSAGE = 'No space left on device'; END $$;
+        CREATE TRIGGER fill BEFORE INSERT ON "{schema}".event
+        FOR EACH ROW WHEN (NEW.type = 'Second') EXECUTE FUNCTION "{schema}".fill()
+        """.encode()
+    )
+    monkeypatch.setattr(engine, "PART_BYTES", 1_000)
+    ours = PostgresEngine.from_url(url)
+    with pytest.raises(StoreUnavailable, match="No space left"):
+        ours.commit([Append((Event(type, data=bytes(600)),)) for type in ("First", "Second")])
+    assert ours.head() == 0
+    ours.close()
 
 
 def test_a_large_append_of_which_an_id_is_stored_is_refused_by_name(store: EventStore) -> None:

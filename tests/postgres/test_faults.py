@@ -20,6 +20,7 @@ from tests.postgres.stepping import hand, wait_for_waiting
 import fencepost
 from fencepost import AppendCondition, AppendRefused, Event, EventStore, Placed, Query, StoreError, StoreUnavailable
 from fencepost.commit import Append
+from fencepost.engines.postgres import PostgresEngine
 from fencepost.engines.postgres.connections import Connections
 from fencepost.testing import check
 from fencepost.testing.contract.base import Running, events, no_new, positions, tagged, take, types
@@ -125,6 +126,56 @@ def test_16_without_ids_a_lost_acknowledgement_says_so_and_nothing_is_stored_twi
         with pytest.raises(StoreUnavailable, match="read before appending again"):
             store.append(events("Once"))
         assert types(store.read()) == ["Before", "Once"]
+
+
+def test_16_what_was_stored_before_is_told_so_after_a_lost_acknowledgement(
+    proxy: Proxy, server: PostgresServer, fragile: str
+) -> None:
+    """A process starts, and sends again what an earlier one has stored."""
+    event = with_id("Reserved", "seat:1")
+    with fencepost.open(fragile) as earlier:
+        earlier.append([event])
+    with fencepost.open(through(proxy, server, fragile)) as store:
+        proxy.lose_answers(1)
+        assert store.append([event]) == Placed(1, 1, already=True)
+
+
+def test_16_of_two_with_the_same_id_one_is_the_first_after_a_lost_acknowledgement(
+    proxy: Proxy, server: PostgresServer, fragile: str
+) -> None:
+    """Who takes an id as a lock must not be told twice that it was free."""
+    engine = PostgresEngine.from_url(through(proxy, server, fragile))
+    engine.commit([Append((Event("Before"),)), Append((Event("Before"),))])
+    append = Append((with_id("Taken"),))
+    proxy.lose_answers(1)
+    assert list(engine.commit([append, append])) == [Placed(3, 3), Placed(3, 3, already=True)]
+    engine.close()
+
+
+def test_16_what_unless_finds_after_a_lost_acknowledgement_is_ones_own_or_anothers(
+    proxy: Proxy, server: PostgresServer, fragile: str
+) -> None:
+    with fencepost.open(through(proxy, server, fragile)) as store, fencepost.open(fragile) as other:
+        store.append(events("Before"))
+        proxy.lose_answers(1)
+        assert store.append([with_id("Reserved", "seat:1")], unless=tagged("seat:1")) == Placed(2, 2)
+        other.append([with_id("Reserved", "seat:2")])
+        proxy.lose_answers(1)
+        assert store.append([with_id("Late", "seat:2")], unless=tagged("seat:2")) == Placed(3, 3, already=True)
+
+
+def test_16_what_cannot_be_settled_is_not_told_to_be_missing(
+    proxy: Proxy, server: PostgresServer, fragile: str
+) -> None:
+    """The commit is done, its answer is lost, and then the server cannot be reached any more."""
+    event = with_id("Reserved", "seat:1")
+    with fencepost.open(through(proxy, server, fragile), patience_s=0.3) as store:
+        store.append(events("Before"))
+        proxy.lose_answers(1_000)
+        with pytest.raises(StoreUnavailable, match=r"stored whole or not at all: append again with the same ids"):
+            store.append([event])
+        proxy.lose_answers(0)
+        assert store.append([event]) == Placed(2, 2, already=True)
 
 
 def test_a_reading_goes_on_over_lost_connections_without_gap_or_repeat(

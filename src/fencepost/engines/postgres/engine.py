@@ -1,15 +1,16 @@
 """The engine: batches to the server, pages of events back, and what to do when the server is away.
 
 A batch is one call of the function `append_batch`, or `append_one`, and one transaction, which takes the store's
-lock, judges, stores and commits; so a batch costs one round trip and one sync. A large append is sent in
-parts, several calls in one transaction, which bounds the memory on both sides.
+lock, judges, stores and commits; so a batch costs one round trip and one sync. A large one, or a large append, is sent
+in parts, several calls in one transaction, which bounds the memory on both sides. It is one transaction in any case, so
+that a batch that fails is stored in no part: everybody in it is told of the failure.
 
 Reading is paged by position and holds no transaction open between two pages. That is consistent
 without a snapshot, since nothing is ever stored at or below a head that was seen.
 
 When the server cannot be reached, reads and appends are tried again for `patience_s`. When the connection
 ends in the middle of a commit, its fate is unknown: it is settled by appending once more where all
-events of the batch have ids, and reported where they have not.
+events of the batch have ids, and reported where they have not, or where that fails as well.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
+from uuid import UUID
 
 import psycopg
 
-from ...commit import Append, Verdict, recorded, records_of
-from ...errors import InvalidInput, StoreUnavailable
+from ...commit import Append, Verdict, records_of
+from ...errors import InvalidInput, StoreClosed, StoreError, StoreUnavailable
 from ...model import Placed, Query, RecordedAppend, SequencedEvent
 from .awaiting import Awaiting
 from .calls import NOT_PREPARED, Arguments, Call
-from .connections import Connections
+from .connections import Connections, Session
 from .faults import Lost, Unreachable, translate
 from .install import DEFAULT_SCHEMA, check_version, install, quoted
 from .listening import Listener
@@ -88,14 +90,16 @@ class PostgresEngine:
         name = quoted(schema)
         self._patience_s = patience_s
         self._append_batch = Call(f"SELECT {name}.append_batch($1, $2, $3)::text")
+        # In a transaction of several calls none may fail because a pooler has forgotten what was prepared.
+        self._append_part = Call(f"SELECT {name}.append_batch($1, $2, $3)::text")
+        self._append_part.prepares = False
         self._append_one = Call(f"SELECT {name}.append_one($1, $2, $3, $4, $5, $6, $7)", FORMATS_OF_ONE)
         self._name = name
         self._records = Records(name)
         self._records_conditions = record_conditions
-        # Recording makes a transaction of several calls, in which none may fail because it is not prepared any more.
-        self._append_batch.prepares = not record_conditions
         self._page = Call(f"SELECT * FROM {name}.page($1, $2, $3, $4, $5, $6)")
         self._head = f"SELECT coalesce(max(position), 0) FROM {name}.event".encode()
+        self._has_id = f"SELECT EXISTS (SELECT FROM {name}.event WHERE id = %s)".encode()
         self._checkpoint = f"SELECT position FROM {name}.checkpoint WHERE name = %s".encode()
         self._connections = Connections(url, most=connections, patience_s=patience_s)
         self._awaiting = Awaiting(self._connections, max(1, connections // 2))
@@ -103,7 +107,9 @@ class PostgresEngine:
         if create:
             install(url, schema)
         listening = self._connections if listen_url is None else Connections(listen_url, most=1, patience_s=patience_s)
-        self._listener = Listener(listening.connect, self._open(schema), self._head)
+        channel, head = self._open(schema), self._read_head()
+        self._listener = Listener(listening.connect, channel, self._head)
+        self._listener.saw(head)  # an append that is sent again and found below it is from before
 
     @classmethod
     def from_url(cls, address: str, **options: object) -> PostgresEngine:
@@ -124,9 +130,7 @@ class PostgresEngine:
         return cls(url, **options)  # type: ignore[arg-type]
 
     def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
-        if len(appends) == 1:
-            return self._settle(appends, self._listener.seen)
-        return [verdict for batch in _batches(appends) for verdict in self._settle(batch, self._listener.seen)]
+        return self._settle(appends, self._listener.seen)
 
     async def commit_awaiting(self, appends: Sequence[Append]) -> Sequence[Verdict] | None:
         if self._records_conditions or not _are_quick(appends):
@@ -212,8 +216,8 @@ class PostgresEngine:
             return f"fencepost_{row[0]}"
 
     def _commit_at_once(self, appends: Sequence[Append]) -> list[Verdict]:
-        if self._records_conditions:
-            return self._commit_and_record(appends)
+        if self._records_conditions or not _fit_one_call(appends):
+            return self._commit_in_calls(appends)
         call, arguments = self._request(appends)
         with self._connections.session() as session:
             answer = call.value(session, arguments)
@@ -224,11 +228,17 @@ class PostgresEngine:
             return self._append_one, encode_one(appends[0])
         return self._append_batch, encode_batch(appends)
 
-    def _commit_and_record(self, appends: Sequence[Append]) -> list[Verdict]:
-        arguments = encode_batch(appends)
+    def _commit_in_calls(self, appends: Sequence[Append]) -> list[Verdict]:
+        """Several calls, one transaction."""
+        verdicts: list[Verdict] = []
         with self._connections.session() as session, session.connection.transaction():
-            verdicts = decode_verdicts(appends, self._append_batch.value(session, arguments))
-            self._records.keep(session, records_of(appends, verdicts))
+            for batch in _batches(appends):
+                if _is_large(batch[0]):
+                    verdicts.append(self._place_in_parts(session, batch[0]))
+                else:
+                    verdicts += decode_verdicts(batch, self._append_part.value(session, encode_batch(batch)))
+            if self._records_conditions:
+                self._records.keep(session, records_of(appends, verdicts))
         return self._seen(verdicts)
 
     def _decoded(self, appends: Sequence[Append], answer: bytes) -> list[Verdict]:
@@ -238,24 +248,18 @@ class PostgresEngine:
         self._listener.saw(max((v.last for v in verdicts if isinstance(v, Placed)), default=0))
         return verdicts
 
-    def _commit_in_parts(self, append: Append) -> Verdict:
+    def _place_in_parts(self, session: Session, append: Append) -> Verdict:
         """The first part is judged, with all conditions and ids; the others follow under the same lock."""
-        with self._connections.session() as session, session.connection.transaction():
-            last = 0
-            for begin, end in _parts(append):
-                answer = self._append_batch.value(session, encode_part(append, begin, end))
-                judged = decode_part(append, begin, end, answer)
-                if begin == 0:
-                    first = judged
-                if not isinstance(judged, Placed) or judged.already:
-                    return judged
-                assert last in (0, judged.first - 1)
-                last = judged.last
-            assert isinstance(first, Placed)
-            if self._records_conditions:
-                self._records.keep(session, [recorded(append, first.first, last)])
-        self._listener.saw(last)
-        return Placed(first.first, last)
+        first = last = 0
+        for begin, end in _parts(append):
+            answer = self._append_part.value(session, encode_part(append, begin, end))
+            judged = decode_part(append, begin, end, answer)
+            if not isinstance(judged, Placed) or judged.already:
+                assert begin == 0
+                return judged
+            assert last in (0, judged.first - 1)
+            first, last = first or judged.first, judged.last
+        return Placed(first, last)
 
     def _paging(self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool) -> Paging:
         """A reading up to the head, or to `upto` if that is lower, before its first page."""
@@ -300,20 +304,44 @@ class PostgresEngine:
         def attempt() -> Sequence[Verdict]:
             nonlocal lost
             try:
-                if len(batch) == 1 and _is_large(batch[0]):
-                    return [self._commit_in_parts(batch[0])]
                 return self._commit_at_once(batch)
             except Lost as error:
                 lost = True
                 _check_fate(batch, error)
                 raise
 
-        verdicts = self._patiently(attempt)
-        return (
-            [_own(append, verdict, known) for append, verdict in zip(batch, verdicts, strict=True)]
-            if lost
-            else verdicts
-        )
+        try:
+            verdicts = self._patiently(attempt)
+            return self._own(batch, verdicts, known) if lost else verdicts
+        except StoreError as error:
+            if lost and _have_ids(batch):
+                raise _unsettled(error) from error
+            raise
+
+    def _own(self, batch: Sequence[Append], verdicts: Sequence[Verdict], known: int) -> Sequence[Verdict]:
+        """What to say of appends that were sent twice: found above the head that was known before, one was stored now.
+
+        Of several with the same id it was the first. And what `unless` has found is somebody else's.
+        """
+        told = []
+        stored: set[UUID | None] = set()
+        for append, verdict in zip(batch, verdicts, strict=True):
+            ids = {event.id for event in append.events}
+            if isinstance(verdict, Placed):
+                if verdict.already and verdict.first > known and stored.isdisjoint(ids) and self._found_by_id(append):
+                    verdict = Placed(verdict.first, verdict.last)
+                stored |= ids
+            told.append(verdict)
+        return told
+
+    def _found_by_id(self, append: Append) -> bool:
+        """Whether an append that is stored already was found by its ids, and not by its `unless`."""
+
+        def ask() -> bool:
+            with self._connections.lend() as connection:
+                return connection.execute(self._has_id, [append.events[0].id]).fetchone() == (True,)
+
+        return append.unless is None or self._patiently(ask)
 
     def _patiently(self, act: Callable[[], Result]) -> Result:
         """Again and again while the server cannot be reached. Only for what may be done twice."""
@@ -329,22 +357,28 @@ class PostgresEngine:
 
 def _check_fate(batch: Sequence[Append], fault: Lost) -> None:
     """Refuse to try again what cannot be told apart from what may be stored already."""
-    if not all(append.events and append.events[0].id is not None for append in batch):
+    if not _have_ids(batch):
         raise StoreUnavailable(
             f"{fault}; the append is stored whole or not at all, and without event ids nobody can say which: "
             "read before appending again"
         ) from fault
 
 
-def _own(append: Append, verdict: Verdict, known: int) -> Verdict:
-    """What to say of an append that was sent twice: found above the head that was known before, it was stored now."""
-    if isinstance(verdict, Placed) and verdict.already and append.unless is None and verdict.first > known:
-        return Placed(verdict.first, verdict.last)
-    return verdict
+def _have_ids(batch: Sequence[Append]) -> bool:
+    return all(append.events and append.events[0].id is not None for append in batch)
+
+
+def _unsettled(fault: StoreError) -> StoreError:
+    """What to say when a commit's answer was lost and it could not be found out what became of it."""
+    kind = StoreUnavailable if isinstance(fault, (StoreUnavailable, StoreClosed)) else type(fault)
+    return kind(
+        f"{fault}; the answer to an earlier try was lost, so the append is stored whole or not at all: "
+        "append again with the same ids, which settles it"
+    )
 
 
 def _batches(appends: Sequence[Append]) -> Iterator[list[Append]]:
-    """The appends, in order, cut so that a call stays small. Nobody can tell how they were batched."""
+    """The appends, in order, cut so that a call stays small. A large one is alone."""
     batch: list[Append] = []
     size = 0
     for append in appends:
@@ -359,6 +393,11 @@ def _batches(appends: Sequence[Append]) -> Iterator[list[Append]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def _fit_one_call(appends: Sequence[Append]) -> bool:
+    sizes = [len(event.data) for append in appends for event in append.events]
+    return len(sizes) <= PART_EVENTS and sum(sizes) <= PART_BYTES
 
 
 def _is_large(append: Append) -> bool:

@@ -20,7 +20,7 @@ class Lost(StoreUnavailable):
 
 
 class Unreachable(StoreUnavailable):
-    """No connection could be had, so nothing was done."""
+    """No connection could be had, so nothing was done: by this try, not by one before it whose answer was lost."""
 
 
 # By the first characters of the SQLSTATE, the longest that fits.
