@@ -5,8 +5,8 @@ ask for the head once in a while as a safety net: on a standby, or behind a pool
 not arrive. The thread is started by the first wait. When its connection is lost it makes a new one,
 for as long as it takes; those who wait meanwhile are told the head that was seen last.
 
-A notification only ever says that the head is at least so far. Nothing is read from it, so none that
-is lost, late or repeated can do harm.
+A notification only ever says that it is time to ask for the head. Nothing else is believed of it, since
+everybody who may connect to the database can send one; so none that is lost, late, repeated or forged can do harm.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import Final
 
 import psycopg
 
-from ...errors import StoreError
 from .connections import Connection
 
 POLL_S: Final = 1.0  # the safety net; a notification takes a millisecond
@@ -79,7 +78,7 @@ class Listener:
             try:
                 with self._connect() as connection:
                     self._listen_on(connection)
-            except (psycopg.Error, StoreError):
+            except Exception:  # whatever it is: those who wait need this thread, and nobody would start another one
                 self._pause(RETRY_S)
 
     def _listen_on(self, connection: Connection) -> None:
@@ -91,11 +90,20 @@ class Listener:
             assert row is not None
             self.saw(row[0])
             deadline = monotonic() + POLL_S
-            while not self._closed and (rest_s := deadline - monotonic()) > 0:
-                for notification in connection.notifies(timeout=0):
-                    self.saw(int(notification.payload))
+            while not self._closed and not self._is_told(connection) and (rest_s := deadline - monotonic()) > 0:
                 self._pause(rest_s, connection.fileno())
+
+    def _is_told(self, connection: Connection) -> bool:
+        """Whether a notification has come that could be news: of our own appends we know already."""
+        told = False
+        for notification in connection.notifies(timeout=0):
+            with suppress(ValueError):  # somebody else's, which is no position
+                told |= int(notification.payload) > self.seen
+        return told
 
     def _pause(self, timeout_s: float, *files: int) -> None:
         """Until one of the files has something to read, the time is over, or the listener is closed."""
-        select.select([self._wake_read, *files], [], [], timeout_s)
+        ready = select.poll()  # select.select knows no file above 1023
+        for file in (self._wake_read, *files):
+            ready.register(file, select.POLLIN)
+        ready.poll(timeout_s * 1_000)
