@@ -13,9 +13,12 @@ import fencepost
 import fencepost.aio
 from fencepost import Event, Query
 from fencepost.aio import AsyncEventStore
+from fencepost.engines.postgres.awaiting import PIPELINES
 from fencepost.testing.contract.base import tagged
+from fencepost.testing.faults import PATIENCE_S
 
 WALLETS = 40
+EAGER: Any = getattr(asyncio, "eager_task_factory", None)
 
 
 @pytest.fixture
@@ -95,3 +98,39 @@ def test_a_lost_connection_is_made_up_for(filled: str, connection: psycopg.Conne
         assert await asyncio.gather(*readings) == [[b"%d" % number] * 3 for number in range(WALLETS)]
 
     run(filled, act)
+
+
+def test_readings_leave_the_only_connection_to_who_waits_for_it(filled: str) -> None:
+    async def act(store: AsyncEventStore) -> None:
+        done = False
+
+        async def keep_reading(number: int) -> None:
+            while not done:
+                assert await data_of(store, number) == [b"%d" % number] * 3
+
+        readers = [asyncio.ensure_future(keep_reading(number)) for number in range(WALLETS)]
+        await asyncio.sleep(0.05)
+        try:
+            for number in range(3):
+                placed = await store.append([Event("Noted", tags={"beside"})])
+                assert placed.last == WALLETS * 3 + 1_500 + number + 1
+        finally:
+            done = True
+            await asyncio.gather(*readers)
+
+    run(filled, act, connections=1)
+
+
+@pytest.mark.skipif(EAGER is None, reason="tasks start eagerly from Python 3.12 on")
+def test_tasks_that_start_eagerly_do_not_stand_in_the_way(filled: str) -> None:
+    """One that finds all connections busy is over before it was made."""
+
+    async def act(store: AsyncEventStore) -> None:
+        engine: Any = store._engine
+        asyncio.get_running_loop().set_task_factory(EAGER)
+        with engine._connections.session():
+            for _ in range(PIPELINES + 1):
+                assert await asyncio.wait_for(engine._awaiting.rows(engine._page, ()), PATIENCE_S) is None
+        assert await data_of(store, 7) == [b"7"] * 3
+
+    run(filled, act, connections=1)

@@ -5,7 +5,7 @@ the server and to be woken. So the first page of a reading is asked for on the l
 while the connections are busy travels together: libpq's pipeline mode sends the calls in one go and the server
 answers them in one. Whatever is not as simple as that, and whatever fails, is left to a thread, which knows patience.
 Few connections are enough for that, and the more calls travel together the less each of them costs; the others are
-left to threads, so that no append waits behind readings.
+left to threads, so that no append waits behind readings. Where all are busy, one is given back after each batch.
 """
 
 from __future__ import annotations
@@ -84,12 +84,14 @@ class Pipelines:
         """Whoever has asked by now goes together."""
         self._due = False
         if self._asked and len(self._running) < self._most:
-            self._running.add(self.loop.create_task(self._run()))
+            self.loop.create_task(self._run())  # which keeps itself in `_running`
 
     async def _run(self) -> None:
-        session = self._connections.take_idle()
         running = asyncio.current_task()
         assert running is not None
+        # By itself, since a task that starts eagerly may be over before its maker has it.
+        self._running.add(running)
+        session = self._connections.take_idle()
         try:
             while self._asked:
                 batch = [self._asked.popleft() for _ in range(min(BATCH, len(self._asked)))]
@@ -101,6 +103,9 @@ class Pipelines:
                 finally:
                     for asked in batch:
                         asked.answer(None)  # those that have no answer yet: a thread will find out why
+                if session is not None and self._connections.wanted:
+                    self._connections.give_back(session)
+                    session = self._connections.take_idle()  # none, as long as somebody waits: all stand in one line
         finally:
             if session is not None:
                 self._connections.give_back(session)  # what was broken off in the middle will be closed

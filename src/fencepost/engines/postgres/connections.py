@@ -126,15 +126,20 @@ class Connections:
             raise
 
     def take_idle(self) -> Session | None:
-        """Likewise, but only one that is there already."""
+        """Likewise, but only one that is there already, and that nobody waits for."""
         with self._lock:
-            if self._closed or self._lent >= self._most or not self._idle:
+            if self._closed or self._waiting or self._lent >= self._most or not self._idle:
                 return None
             self._lent += 1
         session = self._idle_one()
         if session is None:
             self._release(None)
         return session
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for one to be given back."""
+        return self._waiting > 0
 
     def give_back(self, session: Session) -> None:
         if session.is_sound() and not self._closed:
