@@ -126,6 +126,18 @@ def test_a_batch_in_parts_that_fails_is_stored_in_no_part(
     ours.close()
 
 
+def test_a_large_append_does_without_what_was_prepared(url: str) -> None:
+    """Behind a pooler the connection may not know it any more, and in a transaction nothing can be tried twice."""
+    ours = PostgresEngine.from_url(url, connections=1)
+    many = Append((Event("A"),) * (PART_EVENTS + 1))
+    ours.commit([Append((Event("Before"),)), many])
+    ours.commit([Append((Event("Before"),))] * 2)
+    with ours._connections.lend() as connection:
+        connection.execute("DEALLOCATE ALL")
+    assert list(ours.commit([many])) == [Placed(PART_EVENTS + 5, 2 * PART_EVENTS + 5)]
+    ours.close()
+
+
 def test_a_large_append_of_which_an_id_is_stored_is_refused_by_name(store: EventStore) -> None:
     """It is sent in parts; the id that is missing is beyond the first of them."""
     many = [Event("A", id=uuid4()) for _ in range(PART_EVENTS + 1)]
