@@ -38,9 +38,14 @@ async def _result(session: Session) -> PGresult:
     try:
         await flush(pgconn, ready)
         result = await next_result(pgconn, ready)
-        while (following := await following_result(pgconn, ready)) is not None:
-            if result.status == ExecStatus.TUPLES_OK:
-                result = following
-        return result
+        while result.status == ExecStatus.TUPLES_OK:
+            following = await following_result(pgconn, ready)
+            if following is None:
+                return result
+            result = following
     finally:
         ready.close()
+    # Behind an error nothing is waited for: libpq may close the socket, which nobody may be watching then.
+    while not pgconn.is_busy() and pgconn.get_result() is not None:
+        pass
+    return result
