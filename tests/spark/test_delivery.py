@@ -71,6 +71,25 @@ def test_two_writes_do_not_know_each_other(place: dict[str, str]) -> None:
     assert types_in(place) == ["A", "A"]
 
 
+def test_a_write_to_one_store_never_stores_what_a_write_to_another_has_settled(
+    place: dict[str, str], tmp_path: Path
+) -> None:
+    other = {**place, "store": str(tmp_path / "other.db")}
+    fencepost.open(other["store"]).close()
+    failed, write = delivery(other), delivery(place)
+    failed.staging.settle([failed.stage(batch_of(conditional("Theirs", None)))], 0)
+    write.deliver([write.stage(batch_of(conditional("Ours", once("A"))))], 0)
+    assert types_in(place) == ["Ours"]
+
+
+def test_a_write_is_known_again_when_its_address_is_written_in_another_way(place: dict[str, str]) -> None:
+    there = delivery(place).staging.folder
+    assert delivery({**place, "store": f"sqlite:{place['store']}"}).staging.folder == there
+    addresses = [f"postgresql://ada:{word}@db/wallet?sslpassword={word}&schema=a" for word in ("old", "new")]
+    assert len({staging.Staging("/s", address, "w").folder for address in addresses}) == 1
+    assert staging.known_as(addresses[0]) == "postgresql://ada@db/wallet?schema=a"
+
+
 def test_a_stream_that_begins_anew_under_its_old_name_is_refused(place: dict[str, str]) -> None:
     write = delivery(place)
     for batch in range(3):

@@ -60,7 +60,7 @@ def stream_writer(options: Options, schema: StructType, overwrite: bool) -> Data
 
 
 def delivery_of(options: Options, write_id: str, *, named: bool) -> Delivery:
-    return Delivery(options, Staging(options.staging or default_root(), write_id), named)
+    return Delivery(options, Staging(options.staging or default_root(), options.store, write_id), named)
 
 
 class BatchWriter(DataSourceArrowWriter):

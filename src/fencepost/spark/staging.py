@@ -7,6 +7,9 @@ Tasks run more than once: retried, speculated, replayed after a crash. None of t
 what counts is what the driver was told of. A batch that one transaction cannot hold is settled here
 first. From then on it is these rows in this order, whatever a replay of the batch computes, so that
 the driver can go on in the middle after a crash. A few rows need no file: they travel in the message.
+
+`<write>` is made of the store and the write's id: the same id on two stores is two writes, and what one
+of them has settled is never stored by the other.
 """
 
 from __future__ import annotations
@@ -16,10 +19,11 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
+from urllib.parse import parse_qsl, urlencode, urlsplit
 from uuid import uuid4
 
 import pyarrow as pa
@@ -63,11 +67,12 @@ class Staging:
     """The folder of one write, or of one stream."""
 
     root: str
+    store: str = field(repr=False)  # the address may hold a password
     write_id: str
 
     @property
     def folder(self) -> Path:
-        return Path(self.root) / sha256(self.write_id.encode()).hexdigest()[:32]
+        return Path(self.root) / sha256(f"{known_as(self.store)}\0{self.write_id}".encode()).hexdigest()[:32]
 
     @property
     def _tasks(self) -> Path:
@@ -154,6 +159,20 @@ class Spill:
         os.fsync(self._file.fileno())
         self._file.close()
         return str(self._path)
+
+
+def known_as(address: str) -> str:
+    """What stays of a store's address when its password changes, or its path is written in another way.
+
+    >>> known_as("postgresql://ada:secret@db/wallet"), known_as("sqlite:/data/../wallet.db")
+    ('postgresql://ada@db/wallet', '/wallet.db')
+    """
+    if "://" not in address:
+        return address if address.startswith("fdb:") else os.path.realpath(address.removeprefix("sqlite:"))
+    parts = urlsplit(address)
+    login, at, host = parts.netloc.rpartition("@")
+    told = [(name, value) for name, value in parse_qsl(parts.query) if "password" not in name.lower()]
+    return parts._replace(netloc=login.partition(":")[0] + at + host, query=urlencode(sorted(told))).geturl()
 
 
 def default_root() -> str:
