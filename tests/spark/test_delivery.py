@@ -258,6 +258,26 @@ def test_ids_of_rows_are_ids_of_events_and_store_once(place: dict[str, str]) -> 
     assert str(event.id) == id
 
 
+@pytest.mark.usefixtures("small_appends")
+@pytest.mark.parametrize("condition", [None, once("Never")], ids=["in chunks", "row by row"])
+def test_an_id_that_is_there_twice_is_refused_before_anything_is_stored(
+    place: dict[str, str], condition: AppendCondition | None
+) -> None:
+    """Also when it ends in a zero and is written in two ways; corrected, the same write is stored."""
+    ids = [f"6f6f6f6f-0000-4000-8000-0000000000{number:02x}" for number in range(0, 100, 10)]
+
+    def deliver(ids: list[str]) -> None:
+        write = delivery(place)
+        given = [conditional(type, condition, id=id) for type, id in zip(TEN, ids, strict=True)]
+        write.deliver([write.stage(batch_of(*given[:6])), write.stage(batch_of(*given[6:]))], 0)
+
+    with pytest.raises(InvalidInput, match=f"column 'id': {ids[0]} is there twice"):
+        deliver([*ids[:9], ids[0].replace("-", "").upper()])
+    assert types_in(place) == []
+    deliver(ids)
+    assert types_in(place) == list(TEN)
+
+
 def test_many_rows_are_staged_in_a_file_and_few_in_the_message(place: dict[str, str]) -> None:
     write = delivery(place)
     few, many = write.stage(rows("A")), write.stage(rows(*["B"] * 10, data=b"x" * 100_000))

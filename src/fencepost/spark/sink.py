@@ -9,6 +9,9 @@ Rows that carry conditions of their own are appends of their own, with ids that 
 write, the batch and the row: storing them again finds them stored, and a condition that failed
 once fails for ever, so a replay comes to the same verdicts. Rejected rows are kept in a folder,
 with the position that they conflict with.
+
+What is settled is stored as it is, so ids that are there twice are found before: behind the first
+append, the store could only refuse the second, and the write would never end.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Final
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -157,7 +161,7 @@ class Delivery:
                     rejections.add(row._replace(condition=error.condition), error.conflict.position)
 
     def _store_in_chunks(self, store: EventStore, parts: Sequence[Part], batch: int, done: int) -> None:
-        chunks = _with_last(_chunks(_rows(self.staging.settle(parts, batch))))
+        chunks = _with_last(_chunks(_rows(self._settled(parts, batch))))
         stored = 0
         for index, (events, last) in enumerate(chunks):
             if index >= done:
@@ -182,7 +186,7 @@ class Delivery:
             )
         if self.options.condition is not None:
             raise InvalidInput("option 'condition'", "rows have conditions of their own: leave out one of them")
-        rows = enumerate(_rows(self.staging.settle(parts, batch)))
+        rows = enumerate(_rows(self._settled(parts, batch)))
         with Rejections(self.options.rejected, self.staging.write_id, batch) as rejections:
             while taken := list(islice(rows, ROW_APPENDS)):
                 appends = [self._append_of(row, batch, index) for index, row in taken]
@@ -192,6 +196,11 @@ class Delivery:
         # Only now: until the rejected rows are on disk, a replay has to find them once more.
         (moved,) = engine.commit([Append((), checkpoint=(self._checkpoint, (batch + 1) * STEPS))])
         _check_moved(moved)
+
+    def _settled(self, parts: Sequence[Part], batch: int) -> list[Part]:
+        if not self.staging.settled(batch):
+            _check_ids(parts)
+        return self.staging.settle(parts, batch)
 
     def _append_of(self, row: Row, batch: int, index: int) -> Append:
         event = row.event
@@ -256,6 +265,21 @@ def _existing(address: str) -> dict[str, bool]:
 
 def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[Part]:
     return [message for message in messages if isinstance(message, Part)]
+
+
+def _check_ids(parts: Sequence[Part]) -> None:
+    """Refuse a batch that has an id twice; 16 bytes of memory for each, since a batch may have many millions."""
+    packed = bytearray()
+    for part in parts:
+        for batch in part.batches():
+            for text in batch.column("id").drop_null().to_pylist():
+                packed += UUID(text).bytes
+    ids = np.frombuffer(packed, dtype="S16")  # equal as padded text where they are equal as bytes
+    ids.sort()
+    twice = np.flatnonzero(ids[1:] == ids[:-1])
+    if len(twice):
+        id = UUID(bytes=ids[twice[0]].ljust(16, b"\0"))
+        raise InvalidInput("column 'id'", f"{id} is there twice in this write; nothing of it is stored")
 
 
 def _rows(parts: Sequence[Part]) -> Iterator[Row]:
