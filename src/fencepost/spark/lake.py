@@ -196,6 +196,7 @@ def write_chunk(scan: Scan, folder: Path, after: int, upto: int) -> LakeFile:
             use_dictionary=["type", "tags.list.element", "metadata.key_value.key"],
             write_statistics=["position", "type", "recorded_at"],
             sorting_columns=[pq.SortingColumn(0)],
+            write_page_checksum=True,
         ) as writer:
             for table in _row_groups(scan, after, upto):
                 writer.write_table(table, row_group_size=ROW_GROUP_EVENTS)
@@ -226,7 +227,7 @@ def _write_appends(scan: Scan, folder: Path, after: int, upto: int) -> AppendsFi
     path = file_name(APPENDS, after, upto)
     rows = 0
     with _drafted(folder / path) as draft:
-        with pq.ParquetWriter(draft, RECORDED, compression="zstd") as writer:
+        with pq.ParquetWriter(draft, RECORDED, compression="zstd", write_page_checksum=True) as writer:
             for batch in chain([begun], batches):
                 writer.write_batch(batch)
                 rows += batch.num_rows

@@ -161,14 +161,17 @@ def _content_problem(folder: Path, file: LakeFile | AppendsFile) -> str:
 def _position_problem(path: Path, column: str, file: LakeFile, expected: int) -> str:
     """Positions grow, lie in the range of the file of events, and are as many as they should be."""
     rows, previous = 0, file.after
-    with pq.ParquetFile(path) as parquet:
-        for batch in parquet.iter_batches(columns=[column]):
-            positions = np.concatenate([[previous], batch.column(column).to_numpy()])
-            falls = np.flatnonzero(np.diff(positions) <= 0)
-            if len(falls):
-                return f"position {positions[falls[0] + 1]} follows on {positions[falls[0]]}"
-            previous = int(positions[-1])
-            rows += batch.num_rows
+    try:
+        with pq.ParquetFile(path) as parquet:
+            for batch in parquet.iter_batches(columns=[column]):
+                positions = np.concatenate([[previous], batch.column(column).to_numpy()])
+                falls = np.flatnonzero(np.diff(positions) <= 0)
+                if len(falls):
+                    return f"position {positions[falls[0] + 1]} follows on {positions[falls[0]]}"
+                previous = int(positions[-1])
+                rows += batch.num_rows
+    except (OSError, pa.ArrowException, KeyError) as error:
+        return f"not a file of a lake: {error}"
     if rows != expected:
         return f"{rows} events up to {previous}, and the manifest says {expected} up to {file.last}"
     if previous > file.last or (column == "position" and previous != file.last):
