@@ -15,7 +15,7 @@ import fencepost.spark.view as viewing
 from fencepost import Event, InvalidInput, StoreUnavailable
 from fencepost.decisions import encode, project
 from fencepost.spark import View, fold
-from fencepost.spark.view_files import read_manifest, refreshing
+from fencepost.spark.view_files import PATTERNS, read_manifest, refreshing
 
 
 @pytest.fixture
@@ -99,6 +99,22 @@ def test_layers_are_put_together_and_old_versions_go(spark: SparkSession, log: s
     assert len(_manifest(tmp_path).versions[-1].layers) < 4
     assert amounts(view.latest()) == {"a": 504, "b": 200}
     assert amounts(view.at(7)) == {"a": 503, "b": 200}
+
+
+@pytest.mark.parametrize("name", ["my view", "größe", "100%25#a,b:c"])
+def test_a_view_is_kept_in_a_folder_of_any_name(spark: SparkSession, log: str, tmp_path: Path, name: str) -> None:
+    view = View(Purse, by="purse_id", at=f"file:{tmp_path / name}", store=log, spark=spark)
+    for amount in (501, 502):
+        append(log, Added("a", 1))
+        view.refresh()
+        assert amounts(view.latest()) == {"a": amount, "b": 200}
+    assert {place.name for place in tmp_path.iterdir() if place.is_dir()} == {name}
+
+
+@pytest.mark.parametrize("character", PATTERNS)
+def test_a_name_that_spark_takes_for_a_pattern_is_refused(tmp_path: Path, character: str) -> None:
+    with pytest.raises(InvalidInput, match="takes for a pattern"):
+        View(Purse, by="purse_id", at=f"file:{tmp_path}/a{character}b")
 
 
 def test_a_view_of_rich_states_goes_on_from_exactly_them(spark: SparkSession, log: str, tmp_path: Path) -> None:

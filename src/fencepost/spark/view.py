@@ -46,6 +46,7 @@ from .view_files import (
     Layer,
     Manifest,
     Version,
+    check_folder,
     layer_place,
     read_manifest,
     refreshing,
@@ -297,7 +298,9 @@ def _place(at: str, plan: Plan, keep: int) -> Place:
     scheme, colon, rest = at.partition(":") if isinstance(at, str) else ("", "", "")
     if colon and scheme == "file" and rest:
         # file:///data/x is file:/data/x, and file:x begins where the program runs.
-        return FolderPlace(Path("/" + rest.lstrip("/") if rest.startswith("/") else rest).absolute(), plan, keep)
+        folder = Path("/" + rest.lstrip("/") if rest.startswith("/") else rest).absolute()
+        check_folder(folder)
+        return FolderPlace(folder, plan, keep)
     if colon and scheme in ("postgresql", "postgres"):
         from .view_table import TablePlace
 

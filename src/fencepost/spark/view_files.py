@@ -10,7 +10,6 @@ is killed leaves the old versions, and at worst a layer that the next refresh re
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -21,13 +20,15 @@ from typing import Final
 import msgspec
 import pyarrow.parquet as pq
 
-from ..errors import FormatUnsupported, StoreCorrupt, StoreUnavailable
+from ..errors import FormatUnsupported, InvalidInput, StoreCorrupt
 from .lake_files import sync_folder, write_in_one_step
+from .locking import alone
 
 FORMAT: Final = 1
 MANIFEST: Final = "view.json"
 LAYERS: Final = "layers"
 LOCK: Final = "refresh.lock"
+PATTERNS: Final = "*?[{\\"  # in a path that is read, Spark takes them for a pattern
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +55,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """The newest version that is not above the position."""
         found = [version for version in self.versions if version.position <= position]
         return found[-1] if found else None
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a name that Spark would write to and then not find."""
+    found = sorted(set(PATTERNS) & set(str(folder)))
+    if found:
+        raise InvalidInput(
+            "at", f"{folder} has {' and '.join(found)} in it, which Spark takes for a pattern: rename it"
+        )
 
 
 def read_manifest(folder: Path) -> Manifest | None:
@@ -83,11 +93,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def refreshing(folder: Path) -> Iterator[None]:
     """One refresh at a time: two would each take the other's version away. Ends with the process, however it ends."""
     (folder / LAYERS).mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreUnavailable(f"{folder}: another process is refreshing this view; try again later") from None
+    with alone(folder / LOCK, f"{folder}: another process is refreshing this view; try again later"):
         yield
 
 
@@ -105,8 +111,8 @@ def settled(folder: Path, name: str) -> Layer:
 
 
 def layer_place(folder: Path, name: str) -> str:
-    """As Spark names it."""
-    return (folder / LAYERS / name).as_uri()
+    """As Spark names it: with every character as it is, since it decodes none."""
+    return f"file:{folder / LAYERS / name}"
 
 
 def sweep(folder: Path, kept: Sequence[Version]) -> None:
