@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import fencepost.spark.view as viewing
 from fencepost import Event, InvalidInput, StoreUnavailable
 from fencepost.decisions import encode, project
 from fencepost.spark import View, fold
+from fencepost.spark.locking import patiently
 from fencepost.spark.view_files import PATTERNS, read_manifest, refreshing
 
 
@@ -133,6 +135,28 @@ def test_a_view_follows_a_stream(view: View, log: str, tmp_path: Path) -> None:
     assert view.versions == [6, 9]
     with fencepost.open(log) as store:
         assert amounts(view.latest()) == {key: project(store, Purse(key)).amount for key in ("a", "b")}
+
+
+def test_a_stream_waits_while_somebody_else_refreshes(view: View, log: str, tmp_path: Path) -> None:
+    query = None
+    try:
+        with refreshing(tmp_path / "view"):
+            query = view.follow(checkpoint=str(tmp_path / "checkpoint"), availableNow=True)
+            assert not query.awaitTermination(5)
+        query.awaitTermination(60)
+    finally:
+        if query is not None:
+            query.stop()
+    assert view.position == 4
+
+
+def test_patience_ends(tmp_path: Path) -> None:
+    with (
+        refreshing(tmp_path),
+        pytest.raises(StoreUnavailable, match="another process"),
+        patiently(partial(refreshing, tmp_path), 0.5),
+    ):
+        pass
 
 
 def test_an_event_that_does_not_fit_ends_its_key_alone(spark: SparkSession, log: str, tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from .columns import WIDE
 from .fold_log import Log, log_of, no_rows
 from .fold_plan import POSITION, STATE, UPTO, OnError, Plan
 from .folding import Folder, grouped
+from .locking import PATIENCE_S, patiently
 from .options import absolute
 from .scanning import scan_of
 from .secrets import place_of
@@ -139,10 +140,13 @@ class View:
 
     def refresh(self, *, upto: int | None = None) -> Refreshed:
         """Fold in what is new, up to the store's head or `upto`."""
+        return self._refresh(upto, patience_s=0.0)
+
+    def _refresh(self, upto: int | None, *, patience_s: float) -> Refreshed:
         store = self._needed_store()
         if upto is not None:
             checked_position(upto, "upto")
-        with self._place.refreshing():
+        with patiently(self._place.refreshing, patience_s):
             usable = self._usable()
             base = None if usable is None else usable.versions[-1]
             start = 0 if base is None else base.position
@@ -196,7 +200,8 @@ class View:
         """Refresh now and whenever the log grows, as a streaming query.
 
         `trigger` is what Spark calls so: `processingTime="10 seconds"`, or `availableNow=True` to end when
-        the view is current. A batch that Spark repeats after a crash finds the view beyond it and does nothing.
+        the view is current. A batch that Spark repeats after a crash finds the view beyond it and does nothing;
+        one that finds another refresh at work waits for it, up to a minute.
         `name` is the query's, `max_events` the most in one batch.
         """
         store = self._needed_store()
@@ -214,7 +219,7 @@ class View:
             (end,) = batch.agg(F.max(POSITION)).collect()[0]
             if end is not None:
                 view._spark = batch.sparkSession
-                view.refresh(upto=int(end))
+                view._refresh(int(end), patience_s=PATIENCE_S)
 
         writer = ends.load().writeStream.foreachBatch(refresh_batch).option("checkpointLocation", checkpoint)
         return writer.trigger(**(trigger or {"processingTime": "0 seconds"})).start(queryName=name)
