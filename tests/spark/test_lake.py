@@ -18,9 +18,9 @@ from tests.spark.conftest import stored
 from tests.spark.rows import events_in
 
 import fencepost
-from fencepost import Event, FormatUnsupported, InvalidInput, Query, StoreCorrupt, StoreError
+from fencepost import Event, FormatUnsupported, InvalidInput, Query, StoreCorrupt, StoreError, StoreUnavailable
 from fencepost.spark import lake
-from fencepost.spark.lake_files import LakeFile, Manifest, read_manifest, write_manifest
+from fencepost.spark.lake_files import LakeFile, Manifest, exporting, read_manifest, write_manifest
 from fencepost.spark.lake_scan import LakeScan, read_files
 from fencepost.spark.lake_stream import follow
 from fencepost.spark.selection import Selection
@@ -64,6 +64,41 @@ def test_an_export_that_was_killed_after_a_file_and_before_the_manifest_is_repea
     lake.export(spark, log, str(exported), chunk=200)
     assert lake.verify(spark, str(exported)) == []
     assert [file.sha256 for file in read_manifest(exported).files] == [file.sha256 for file in manifest.files]
+
+
+def test_what_a_killed_export_has_left_is_found_and_removed(spark: SparkSession, log: str, exported: Path) -> None:
+    """The log has grown since, so that the next export cuts it in another way."""
+    manifest = read_manifest(exported)
+    write_manifest(exported, Manifest(files=manifest.files[:2]))
+    (exported / "events" / f".{'0' * 32}").touch()
+    (exported / "events" / "notes.txt").touch()
+    with exporting(exported):
+        assert lake.verify(spark, str(exported)) == [], "a running export would have such files as well"
+    assert [problem.partition(":")[0] for problem in lake.verify(spark, str(exported))] == [
+        f"events/.{'0' * 32}",
+        manifest.files[2].path,
+    ]
+    with fencepost.open(log) as store:
+        store.append([Event("Late")])
+    lake.export(spark, log, str(exported), chunk=200)
+    assert lake.verify(spark, str(exported)) == []
+    assert spark.read.parquet(f"{exported}/events/*.parquet").count() == len(stored(log))
+    assert (exported / "events" / "notes.txt").exists()
+
+
+def test_files_without_a_manifest_are_left_alone(spark: SparkSession, log: str, exported: Path) -> None:
+    (exported / "manifest.json").unlink()
+    with pytest.raises(StoreCorrupt, match=r"no manifest\.json"):
+        lake.export(spark, log, str(exported))
+    assert len(list((exported / "events").glob("*.parquet"))) == 3
+
+
+def test_one_export_runs_at_a_time(
+    spark: SparkSession, log: str, exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake, "PATIENCE_S", 0.5)
+    with exporting(exported), pytest.raises(StoreUnavailable, match="another process is exporting"):
+        lake.export(spark, log, str(exported))
 
 
 def test_another_log_is_not_mixed_in(spark: SparkSession, exported: Path, empty: str) -> None:

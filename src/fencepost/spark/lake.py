@@ -3,7 +3,8 @@
 Spark spreads the work, the workers write the files. A chunk is a range of positions; its file is
 written under a passing name, synced, hashed, and only then given its own name. The driver adds
 the chunks of a finished round to the manifest in one step. So an export that is killed is started
-again and goes on after the last round, and nothing that the manifest names ever changes.
+again and goes on after the last round, and nothing that the manifest names ever changes. What it does
+not name is removed first, so that whoever reads all the files of a folder counts no event twice.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from ..errors import InvalidInput, StoreCorrupt
+from ..errors import InvalidInput, StoreCorrupt, StoreUnavailable
 from ..model import checked_position
 from ..store import EventStore
 from .arrow import to_spark
@@ -35,14 +36,17 @@ from .lake_files import (
     AppendsFile,
     LakeFile,
     Manifest,
+    exporting,
     file_name,
     problem_of,
     read_manifest,
     sha256_of,
+    strays,
     write_manifest,
 )
 from .lake_restore import restore as restore
 from .lake_scan import COLUMNS, events_of, read_files
+from .locking import PATIENCE_S, patiently
 from .options import absolute
 from .recorded import SCHEMA as RECORDED
 from .reporting import reporting
@@ -77,19 +81,20 @@ def export(
 ) -> Exported:
     """Bring the lake in the folder up to the store's head, or up to `upto`; it is made if need be.
 
-    `delta` and `iceberg` keep a table of that kind over the same files.
+    `delta` and `iceberg` keep a table of that kind over the same files. An export that is running is waited
+    for, up to a minute.
     """
     if chunk < 1:
         raise InvalidInput("chunk", f"at least 1 event is needed, not {chunk}")
     scan = scan_of(absolute(store))
     target = Path(folder).absolute()
-    with scan.open() as opened:
+    with scan.open() as opened, patiently(partial(exporting, target), PATIENCE_S):
         head = opened.head()
         end = head if upto is None else min(checked_position(upto, "upto"), head)
-        (target / EVENTS).mkdir(parents=True, exist_ok=True)
-        manifest = read_manifest(target) if (target / MANIFEST).exists() else Manifest()
+        manifest = before = _begun(target)
         _check_same_log(opened, target, manifest)
-        before = manifest
+        for path in strays(target, manifest):
+            (target / path).unlink()
         chunks = cut(opened, manifest.upto, end, chunk, gaps=store.startswith("fdb:"))
         while round := list(islice(chunks, _parallelism(spark))):
             files = _on_spark(spark, round, partial(_write_chunks, scan=scan, folder=str(target)))
@@ -97,8 +102,24 @@ def export(
             write_manifest(target, manifest)
             if on_progress is not None:
                 on_progress(manifest.upto, end)
-    if not (target / MANIFEST).exists():
-        write_manifest(target, manifest)
+        _sync_tables(target, manifest, delta=delta, iceberg=iceberg)
+    return Exported(len(manifest.files) - len(before.files), manifest.rows - before.rows, manifest.upto)
+
+
+def _begun(folder: Path) -> Manifest:
+    """The manifest; an empty one, on disk before any file is, if the lake is new."""
+    if (folder / MANIFEST).exists():
+        return read_manifest(folder)
+    manifest = Manifest()
+    if strays(folder, manifest):
+        raise StoreCorrupt(
+            f"{folder}: there are files of a lake and no {MANIFEST}; bring it back, or move the files away"
+        )
+    write_manifest(folder, manifest)
+    return manifest
+
+
+def _sync_tables(target: Path, manifest: Manifest, *, delta: bool, iceberg: bool) -> None:
     if delta:
         from .lake_tables import sync_delta
 
@@ -107,22 +128,31 @@ def export(
         from .lake_tables import sync_iceberg
 
         sync_iceberg(target, manifest)
-    return Exported(len(manifest.files) - len(before.files), manifest.rows - before.rows, manifest.upto)
 
 
 def verify(spark: SparkSession, folder: str) -> list[str]:
     """What is wrong with the lake, a sentence for each file; nothing when everything is as the manifest says."""
     target = Path(folder).absolute()
     try:
-        files = read_manifest(target).files
+        manifest = read_manifest(target)
     except StoreCorrupt as error:
         return [str(error)]
-    problems = []
-    todo = iter(files)
+    problems = _left_over(target)
+    todo = iter(manifest.files)
     while round := list(islice(todo, 4 * _parallelism(spark))):
         found = _on_spark(spark, round, partial(_verify_files, folder=str(target)))
         problems += [f"{file.path}: {file.sha256}" for file in found if file.sha256]
     return problems
+
+
+def _left_over(folder: Path) -> list[str]:
+    """A sentence for each file that the manifest does not name; none while an export runs, whose own they may be."""
+    try:
+        with exporting(folder):
+            left = strays(folder, read_manifest(folder))
+    except (StoreUnavailable, OSError):  # a folder that cannot be written to has no lock
+        return []
+    return [f"{path}: the manifest does not name it; the next export removes it" for path in left]
 
 
 def cut(store: EventStore, after: int, upto: int, chunk: int, *, gaps: bool) -> Iterator[tuple[int, int]]:

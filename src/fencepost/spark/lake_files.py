@@ -5,13 +5,16 @@
     <folder>/appends/<first>-<last>.parquet      what the appends that end there were conditional on, if it was recorded
 
 A file is there whole, under its final name, before the manifest names it, and the manifest is
-replaced in one step. So whoever reads the manifest sees a consistent prefix of the log, and an
-export that was killed leaves at worst a file that the next one writes again.
+replaced in one step. So whoever reads the manifest sees a consistent prefix of the log. An export
+that was killed leaves at worst files that the manifest does not name, which the next one removes.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import file_digest
 from pathlib import Path
 from typing import Final
@@ -22,11 +25,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import FormatUnsupported, StoreCorrupt, StoreUnavailable
+from .locking import alone
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 EVENTS: Final = "events"
 APPENDS: Final = "appends"
+LOCK: Final = "export.lock"
+
+_OURS: Final = re.compile(r"\d{20,}-\d{20,}\.parquet|\.[0-9a-f]{32}")  # a file, or the draft of one
 
 # What the source gives as well, so that the files can be read by any tool under the same names.
 SCHEMA: Final = pa.schema(
@@ -131,6 +138,26 @@ def sync_folder(folder: Path) -> None:
 def file_name(kind: str, after: int, upto: int) -> str:
     """Names sort as positions do."""
     return f"{kind}/{after + 1:020d}-{upto:020d}.parquet"
+
+
+@contextmanager
+def exporting(folder: Path) -> Iterator[None]:
+    """One export at a time: two would each take the other's files out of the manifest."""
+    (folder / EVENTS).mkdir(parents=True, exist_ok=True)
+    with alone(folder / LOCK, f"{folder}: another process is exporting into this lake; try again later"):
+        yield
+
+
+def strays(folder: Path, manifest: Manifest) -> list[str]:
+    """Files such as an export writes, and the manifest does not name; those of a running export are among them."""
+    named = {file.path for file in manifest.files} | {file.appends.path for file in manifest.files if file.appends}
+    found = [
+        f"{kind}/{path.name}"
+        for kind in (EVENTS, APPENDS)
+        for path in folder.glob(f"{kind}/*")
+        if _OURS.fullmatch(path.name)
+    ]
+    return sorted(path for path in found if path not in named)
 
 
 def sha256_of(path: Path) -> str:
