@@ -80,6 +80,12 @@ def test_a_slice_of_a_batch_is_its_rows(given_events: list[SequencedEvent], star
     assert decoded(to_spark(batch, SCHEMA)) == given_events[start:]
 
 
+def metadata_of(texts: list[str]) -> list[list[tuple[str, str]]]:
+    batch = to_spark(pa.record_batch({"metadata": pa.array(texts)}), pa.schema([SCHEMA.field("metadata")]))
+    found: list[list[tuple[str, str]]] = batch.column("metadata").to_pylist()
+    return found
+
+
 def test_empty_blobs_stand_for_no_id_and_no_metadata() -> None:
     """What the SQLite scan gives, where nothing may be NULL."""
     stored = pa.record_batch(
@@ -92,8 +98,11 @@ def test_empty_blobs_stand_for_no_id_and_no_metadata() -> None:
 
 def test_metadata_may_be_written_with_spaces() -> None:
     texts = ['{"a": "b", "c": ""}', "", '{"d": ","}', "{}"]
-    batch = to_spark(pa.record_batch({"metadata": pa.array(texts)}), pa.schema([SCHEMA.field("metadata")]))
-    assert batch.column("metadata").to_pylist() == [[("a", "b"), ("c", "")], [], [("d", ",")], []]
+    assert metadata_of(texts) == [[("a", "b"), ("c", "")], [], [("d", ",")], []]
+
+
+def test_metadata_with_spaces_is_not_cut_at_a_name_that_looks_like_a_border() -> None:
+    assert metadata_of(['{"a": "b", ":": "x"}']) == [[("a", "b"), (":", "x")]]
 
 
 def test_positions_of_96_bits_are_exact_as_decimals_and_refused_as_longs() -> None:

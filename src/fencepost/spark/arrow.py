@@ -82,7 +82,7 @@ def _text(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Arr
 def _tags(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Array:
     if not pa.types.is_string(column.type):
         return pa.ListArray.from_arrays(*_list_parts(column), type=type)
-    if _has_backslash(column):
+    if _has(column, b"\\"):
         return pa.array([_decode_strings(text) for text in column.to_pylist()], type=type)
     # Without a backslash no quote is escaped, so each '","' is a border between two tags and nothing else.
     inside = pc.binary_slice(column.cast(pa.binary()), 2, -2).cast(pa.string())
@@ -94,9 +94,11 @@ def _tags(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa.Arr
     return tagged
 
 
-def _has_backslash(column: pa.StringArray) -> bool:
-    content = column.buffers()[2]  # of the rows around a slice as well, which does no harm
-    return content is not None and b"\\" in content.to_pybytes()
+def _has(column: pa.StringArray, *signs: bytes) -> bool:
+    """Whether any of these is somewhere in the texts."""
+    buffer = column.buffers()[2]  # of the rows around a slice as well, which does no harm
+    content = b"" if buffer is None else buffer.to_pybytes()
+    return any(sign in content for sign in signs)
 
 
 def _list_parts(column: pa.ListArray) -> tuple[pa.Array, pa.Array]:
@@ -180,7 +182,8 @@ def _metadata(column: pa.Array, type: pa.DataType, stored: pa.RecordBatch) -> pa
 
 def _pairs(column: pa.StringArray) -> tuple[np.ndarray[Any, Any], pa.Array, pa.Array]:
     """How many names each of the JSON objects has; the names of all of them; the values."""
-    if not _has_backslash(column):  # as with tags, all quotes are borders, if the text has no spaces between them
+    # As with tags, all quotes are borders; but only where nobody has put spaces between them.
+    if not _has(column, b"\\", b'": "'):
         inside = pc.binary_slice(column.cast(pa.binary()), 2, -2).cast(pa.string())
         objects = pc.split_pattern(inside, '","')
         parts = pc.split_pattern(objects.flatten(), '":"').flatten()
