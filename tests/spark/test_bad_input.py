@@ -44,6 +44,7 @@ READS: list[tuple[dict[str, str], tuple[str, ...]]] = [
     ({"store": "{log}", "query": '{"item": []}'}, ("'query'", "unknown name 'item'")),
     ({"store": "{log}", "after": "-1"}, ("'after'", "-1 is not between")),
     ({"store": "{log}", "after": "many"}, ("'after'", "'many'")),
+    ({"store": "{log}", "after": "head"}, ("'after'", "'head' is for streams")),
     ({"store": "{log}", "upTo": str(2**96)}, ("'upTo'", "is not between")),
     ({"store": "{log}", "maxEventsPerTrigger": "0"}, ("'maxEventsPerTrigger'", "'0'")),
     ({"store": "{log}", "partitions": "0"}, ("'partitions'", "'0'")),

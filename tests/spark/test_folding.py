@@ -16,7 +16,22 @@ from hypothesis import strategies as st
 from pyspark.errors import PythonException
 from pyspark.sql import Row, SparkSession
 from tests.spark import purses
-from tests.spark.purses import Added, Broken, Diary, Huge, Moved, Numbered, Opened, Paid, Pair, Purse, Ticked, Vague
+from tests.spark.purses import (
+    Added,
+    Broken,
+    Diary,
+    Entry,
+    Huge,
+    Mood,
+    Moved,
+    Numbered,
+    Opened,
+    Paid,
+    Pair,
+    Purse,
+    Ticked,
+    Vague,
+)
 
 import fencepost
 import fencepost.spark
@@ -25,6 +40,7 @@ from fencepost.decisions import DefinitionError, EventUnreadable, Projection, Ta
 from fencepost.spark import fold, lake
 from fencepost.spark.fold_plan import Plan
 from fencepost.spark.folding import Folder
+from fencepost.spark.states import conversion
 
 
 def old_added(purse_id: str, coins: int) -> Event:
@@ -115,7 +131,7 @@ def _shown(instance: Any) -> dict[str, Any]:
     assert isinstance(instance, Diary)
     return {
         "entries": [{"amount": entry.amount, "note": entry.note} for entry in instance.entries],
-        "notes": sorted(instance.notes, key=repr),
+        "notes": sorted(instance.notes),
         "by_type": instance.by_type,
         "mood": instance.mood.value,
         "last_at": instance.last_at,
@@ -149,6 +165,13 @@ def test_keys_are_all_that_is_read_and_folded(spark: SparkSession, purses_log: s
     assert {key: row["amount"] for key, row in folded.items()} == {"b": 500}
     with fencepost.open(purses_log) as store:
         assert folded["b"]["amount"] == project(store, Purse("b")).amount
+
+
+@pytest.mark.parametrize("keys", ["b", []])
+def test_what_is_no_list_of_keys_is_refused_for_every_store(spark: SparkSession, purses_log: str, keys: Any) -> None:
+    for store in (purses_log, fencepost.spark.events(spark, purses_log)):
+        with pytest.raises(InvalidInput, match="keys: a list of at least 1 key"):
+            fold(spark, store, Purse, by="purse_id", keys=keys)
 
 
 def test_a_key_is_of_the_type_that_the_projection_is_scoped_by(spark: SparkSession, empty: str) -> None:
@@ -240,6 +263,24 @@ def test_a_value_that_its_column_cannot_hold_is_named() -> None:
         folded_here(Huge, events)
     (row,) = folded_here(Huge, events, schema="amount decimal(38,0)")
     assert int(row["amount"]) == 2**80
+
+
+@pytest.mark.parametrize(
+    ("values", "type", "expected"),
+    [
+        ({2, 10, 1}, pa.list_(pa.int64()), [1, 2, 10]),
+        ({"it's", "a", "B"}, pa.list_(pa.string()), ["B", "a", "it's"]),
+        ({Mood.CALM, Mood.BUSY}, pa.list_(pa.string()), ["busy", "calm"]),
+        ({frozenset({2, 10}), frozenset({3})}, pa.list_(pa.list_(pa.int64())), [[2, 10], [3]]),
+        (
+            {Entry(2, "b"), Entry(1, "a")},
+            pa.list_(pa.struct({"amount": pa.int64(), "note": pa.string()})),
+            [{"amount": 1, "note": "a"}, {"amount": 2, "note": "b"}],
+        ),
+    ],
+)
+def test_a_set_is_a_sorted_list(values: Any, type: pa.DataType, expected: list[Any]) -> None:
+    assert conversion(type)(values) == expected
 
 
 def test_a_tag_that_does_not_fit_the_scope_is_named() -> None:

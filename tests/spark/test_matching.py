@@ -76,10 +76,15 @@ def test_malformed_queries_are_named(spark: SparkSession, log: str) -> None:
     frame = events(spark, log, columns="position long, type string, tags array<string>")
     with pytest.raises(InvalidInput, match=r"query 'broken'.*not valid JSON"):
         match(frame, spark.createDataFrame([("broken", "{")], "query_id string, query string"))
+    with pytest.raises(InvalidInput, match="query 'nothing': it is null"):
+        match(frame, spark.createDataFrame([("nothing", None)], "query_id string, query string"))
     with pytest.raises(InvalidInput, match=r"queries\['x'\]"):
         match(frame, {"x": "no query"})  # type: ignore[dict-item]
     with pytest.raises(InvalidInput, match="'tags' is missing"):
         match(frame.drop("tags"), {"x": Query.all()})
+    for name in ("key", "query_id"):
+        with pytest.raises(InvalidInput, match=f"events: .*named '{name}'"):
+            match(frame.withColumn(name, frame["type"]), {"x": Query.all()})
 
 
 def test_every_choice_of_a_key_is_one_that_the_kernel_allows(log: str) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.spark.conftest import stored
 
 import fencepost
-from fencepost import Event, FencepostError, Query
+from fencepost import Event, FencepostError, InvalidInput, Query
 from fencepost.spark.columns import full_schema
 from fencepost.spark.options import parse
 from fencepost.spark.source import Part
@@ -95,6 +95,13 @@ def test_a_store_that_ends_before_the_checkpoint_is_refused(log: str) -> None:
     stream = reader(log)
     with pytest.raises(FencepostError, match="another store, or an older copy"):
         stream.latestOffset(offset(10_000), ReadAllAvailable())
+    stream.stop()
+
+
+def test_a_stream_that_is_told_to_begin_above_the_head_is_refused(log: str) -> None:
+    stream = reader(log, after="10000")
+    with pytest.raises(InvalidInput, match="option 'after': 10000 is above the store's head"):
+        stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
     stream.stop()
 
 

@@ -59,13 +59,14 @@ def log_of(
     checked_position(after, "after")
     if upto is not None:
         checked_position(upto, "upto")
+    query = _query(plan.projection.load(), keys)
     if isinstance(store, DataFrame):
         frame, end = _of_frame(store, plan, after, upto)
         wide = frame.schema[POSITION].dataType == WIDE
         rows = _keyed(frame, plan)
     else:
         wide = store.startswith("fdb:")
-        reader, end = KeyReader.planned(store, plan, wide, after, upto, _query(plan.projection.load(), keys))
+        reader, end = KeyReader.planned(store, plan, wide, after, upto, query)
         rows = spark.range(0, len(reader.parts), 1, len(reader.parts)).mapInArrow(reader, _rows_schema(plan, wide))
     if keys is not None:
         wanted = sorted({_tag_values(key) for key in keys})

@@ -49,6 +49,7 @@ ITEMS_ARROW: Final = pa.schema(
         ("item_upto", pa.decimal128(38, 0)),
     ]
 )
+TAKEN: Final = ("query_id", "key", "item_types", "item_tags", "item_after", "item_upto")
 
 
 def match(events: DataFrame, queries: Queries) -> DataFrame:
@@ -61,6 +62,9 @@ def match(events: DataFrame, queries: Queries) -> DataFrame:
     for name in ("position", "type", "tags"):
         if name not in events.columns:
             raise InvalidInput("events", f"the column {name!r} is missing; it decides what matches")
+    for name in events.columns:
+        if name.lower() in TAKEN:
+            raise InvalidInput("events", f"a column of the join is named {name!r} as well; rename it")
     items, shapes = _prepared(events, queries)
     found = (
         events.withColumn("key", _keys(set(shapes)))
@@ -128,6 +132,8 @@ def _items_of(queries: Iterable[Mapping[str, Any]], common: Mapping[str, int]) -
     """The items of the queries, a row for each key that one has."""
     rows: list[dict[str, Any]] = []
     for given in queries:
+        if given["query"] is None:
+            raise InvalidInput(f"query {given['query_id']!r}", "it is null")
         try:
             query = Query.from_json(given["query"])
         except InvalidInput as error:

@@ -31,6 +31,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from ..errors import InvalidInput
 from ..model import Query
 from .arrow import needed, to_spark
 from .columns import check_narrowed, full_schema
@@ -59,6 +60,8 @@ class FencepostSource(DataSource):
     @reported
     def reader(self, schema: StructType) -> DataSourceReader:
         check_narrowed(schema, self._parsed)
+        if self._parsed.from_head:
+            raise InvalidInput("option 'after'", "'head' is for streams; a read that is not one needs a position")
         kind = FilteringReader if self._parsed.push_filters else FencepostReader
         return kind(self._parsed, schema)
 

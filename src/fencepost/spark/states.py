@@ -153,7 +153,7 @@ def conversion(type: pa.DataType) -> Convert:
     """A function from the values that a state has to those that Arrow takes."""
     if pa.types.is_list(type):
         item = conversion(type.value_type)
-        return lambda values: None if values is None else [item(value) for value in _ordered(values)]
+        return lambda values: None if values is None else _ordered([item(value) for value in values], values)
     if pa.types.is_map(type):
         key, value = conversion(type.key_type), conversion(type.item_type)
         return lambda pairs: None if pairs is None else [(key(name), value(pairs[name])) for name in pairs]
@@ -178,9 +178,17 @@ def _member(whole: Any, name: str) -> Any:
     return whole[name] if isinstance(whole, Mapping) else getattr(whole, name)
 
 
-def _ordered(values: Any) -> Any:
-    """Sets have no order, and equal states are to be equal rows."""
-    return sorted(values, key=repr) if isinstance(values, AbstractSet) else values
+def _ordered(converted: list[Any], values: Any) -> list[Any]:
+    """Sets have no order, and equal states are to be equal rows.
+
+    Not the values are sorted but what they become: of sets in a set, `<` says which is a part of which.
+    """
+    if not isinstance(values, AbstractSet):
+        return converted
+    try:
+        return sorted(converted)
+    except TypeError:  # structs, or None among others
+        return sorted(converted, key=repr)
 
 
 def array_of(values: Sequence[Any], field: pa.Field, whose: Callable[[int], str]) -> pa.Array:

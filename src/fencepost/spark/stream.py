@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ..errors import StoreError
+from ..errors import InvalidInput, StoreError
 from ..store import EventStore
 from .columns import check_narrowed
 from .options import Options
@@ -57,6 +57,11 @@ class FencepostStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         check_narrowed(self._schema, self._options)
         after = position_of(start)
         head = self._head()
+        if after > head and after == self._options.after:
+            raise InvalidInput(
+                "option 'after'",
+                f"{after} is above the store's head, {head}; to begin with what comes next, say 'head'",
+            )
         if after > head:
             raise StoreError(
                 f"the stream was at position {after} and the store ends at {head}: it is another store, or an older "
