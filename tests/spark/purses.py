@@ -169,6 +169,17 @@ class Huge(Projection):
         self.amount *= 2**40
 
 
+class Stacked(Projection):
+    """A field named as a view might name a column of its own."""
+
+    purse_id: Tag
+    layer: int = 100
+
+    @on
+    def _(self, event: Added) -> None:
+        self.layer += 1
+
+
 class Counts(Projection):
     """How many events of any type a tag has."""
 
@@ -178,3 +189,48 @@ class Counts(Projection):
     @on
     def _(self, stored: SequencedEvent) -> None:
         self.count += 1
+
+
+@event
+class Sold:
+    """Tags with names of columns that folds and views have themselves."""
+
+    upto: Tag
+    state: Tag
+    error: Tag
+
+
+class Until(Projection):
+    upto: Tag
+    count: int = 0
+
+    @on
+    def _(self, event: Sold) -> None:
+        self.count += 1
+
+
+class Tax(Projection):
+    state: Tag
+    count: int = 0
+
+    @on
+    def _(self, event: Sold) -> None:
+        self.count += 1
+
+
+class Failed(Projection):
+    error: Tag
+    Upto: int = 0
+
+    @on
+    def _(self, event: Sold) -> None:
+        self.Upto += 1
+
+
+class Keyed(Projection):
+    purse_id: Tag
+    key_purse_id: int = 0
+
+    @on
+    def _(self, event: Added) -> None:
+        self.key_purse_id += 1

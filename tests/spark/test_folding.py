@@ -325,6 +325,16 @@ def test_what_cannot_be_folded_is_refused_before_anything_runs() -> None:
         Plan.of(purses, "purse_id")  # type: ignore[arg-type]
 
 
+def test_names_of_columns_that_folds_and_views_have_themselves_are_refused() -> None:
+    for scoped, name in ((purses.Until, "upto"), (purses.Tax, "state"), (purses.Failed, "error")):
+        with pytest.raises(InvalidInput, match=f"parameter '{name}'"):
+            Plan.of(scoped, name, on_error="column")
+    with pytest.raises(InvalidInput, match="column 'Upto'"):
+        Plan.of(purses.Failed, "error")
+    with pytest.raises(InvalidInput, match="column 'key_purse_id'"):
+        Plan.of(purses.Keyed, "purse_id")
+
+
 def test_a_frame_without_a_column_that_is_needed_is_refused(spark: SparkSession, purses_log: str) -> None:
     frame = fencepost.spark.events(spark, purses_log, columns="position long, type string, tags array<string>")
     with pytest.raises(InvalidInput, match="'data' is missing"):

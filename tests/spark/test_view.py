@@ -127,6 +127,14 @@ def test_a_view_of_rich_states_goes_on_from_exactly_them(spark: SparkSession, lo
     assert rows(view.latest()) == rows(fold(spark, log, Diary, by="purse_id"))
 
 
+def test_a_field_may_be_named_as_the_layers_are(spark: SparkSession, log: str, tmp_path: Path) -> None:
+    view = View(purses.Stacked, by="purse_id", at=f"file:{tmp_path / 'stacked'}", store=log, spark=spark)
+    for _ in range(2):
+        append(log, Added("a", 1), Added("b", 1))
+        view.refresh()
+    assert {row["purse_id"]: row["layer"] for row in view.latest().collect()} == {"a": 103, "b": 102}
+
+
 def test_a_view_follows_a_stream(view: View, log: str, tmp_path: Path) -> None:
     append(log, *[Added("b", 1) for _ in range(5)])
     for _ in range(2):  # the second run finds nothing new

@@ -51,13 +51,7 @@ class Plan:
         _check_scope(projection, [by] if isinstance(by, str) else list(by))
         definition = projection.definition
         state = state_schema(projection, schema)
-        taken = {*definition.scope, POSITION, UPTO, STATE, *([ERROR] if on_error == "column" else [])}
-        for column in state.fields:
-            if column.name in taken:
-                raise InvalidInput(
-                    f"column {column.name!r}", "it is a column of every fold; name the state's columns with schema="
-                )
-        return cls(
+        plan = cls(
             projection=reference,
             scope=tuple(definition.scope),
             tags=tuple(definition.scope.values()),
@@ -66,6 +60,8 @@ class Plan:
             on_error=on_error,
             whole=any(handler.takes_stored or not handler.declarations for handler in definition.handlers),
         )
+        _check_names(plan)
+        return plan
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -110,6 +106,24 @@ def _check_scope(projection: type[Projection], by: Sequence[str]) -> None:
             raise DefinitionError(
                 f"{name}: {type!r} is handled in the scope {bound.scope}, so it does not name the instances that it "
                 "concerns, and no key can be told from it"
+            )
+
+
+def _check_names(plan: Plan) -> None:
+    """Each column has a name of its own, those of a view included; to Spark, `Upto` and `upto` are the same."""
+    own = [POSITION, UPTO, STATE, *([ERROR] if plan.on_error == "column" else []), *plan.keys]
+    taken = {name.lower() for name in own}
+    for name in plan.scope:
+        if name.lower() in taken:
+            raise InvalidInput(
+                f"parameter {name!r}",
+                "folds and views have a column of this name; name the parameter otherwise, and its tag with tag('...')",
+            )
+    taken.update(name.lower() for name in plan.scope)
+    for name in plan.state.names:
+        if name.lower() in taken:
+            raise InvalidInput(
+                f"column {name!r}", "it is a column of folds or views; name the state's columns with schema="
             )
 
 

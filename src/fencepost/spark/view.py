@@ -59,6 +59,7 @@ from .view_files import (
 MOST_LAYERS: Final = 8  # more are put together into one
 FEW_EVENTS: Final = 100_000  # are kept in memory while they are folded, since they are looked at twice
 KEPT: Final = 16  # versions, unless the user says otherwise
+LAYER: Final = "number of the layer"  # with spaces, which no field's name has
 
 
 @dataclass(frozen=True)
@@ -331,7 +332,7 @@ class FolderPlace:
         whole = self._layers(spark, schema, version)
         if len(version.layers) <= 1:
             return whole.select(*schema.names)
-        newest = F.max_by(F.struct(*schema.names), "layer").alias("newest")
+        newest = F.max_by(F.struct(*schema.names), LAYER).alias("newest")
         return whole.groupBy(*self.plan.keys).agg(newest).select("newest.*")
 
     def states(self, spark: SparkSession, schema: StructType, version: Version) -> DataFrame:
@@ -360,10 +361,10 @@ class FolderPlace:
 
     def _layers(self, spark: SparkSession, schema: StructType, version: Version) -> DataFrame:
         frames = [
-            spark.read.schema(schema).parquet(layer_place(self.folder, layer.name)).withColumn("layer", F.lit(number))
+            spark.read.schema(schema).parquet(layer_place(self.folder, layer.name)).withColumn(LAYER, F.lit(number))
             for number, layer in enumerate(version.layers)
         ]
-        nothing = spark.createDataFrame([], schema).withColumn("layer", F.lit(0))
+        nothing = spark.createDataFrame([], schema).withColumn(LAYER, F.lit(0))
         return reduce(DataFrame.unionByName, frames) if frames else nothing
 
 
