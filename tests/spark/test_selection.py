@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
 
 from fencepost.model import decode_moment, encode_moment
 from fencepost.spark.selection import Selection
+from fencepost.spark.sqlite_scan import statement
 
 HEAD = 20
 TYPES = ("Added", "Opened", "it's", "")
@@ -94,6 +95,12 @@ def test_filters_on_positions_and_types_select_exactly() -> None:
     assert narrowed == Selection(5, 9)
     assert narrowed.narrowed([In(("type",), ("A", "B")), EqualTo(("type",), "B")]).types == {"B"}
     assert narrowed.narrowed([EqualTo(("position",), 50)]).is_empty
+
+
+def test_a_type_that_no_event_can_have_selects_nothing() -> None:
+    """And never by an empty list, which PostgreSQL does not take."""
+    selection = Selection(0, 9).narrowed([EqualTo(("type",), "A\0")])
+    assert "type IN (NULL)" in statement(selection, ["position"])
 
 
 def test_times_select_to_the_microsecond() -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import ArrayType, MapType, StringType, StructType, TimestampType
 from tests.spark.purses import Added, Diary, Moved, Opened, Purse
 from tests.spark.test_view import append, rows
 
 from fencepost import InvalidInput, StoreUnavailable
 from fencepost.decisions import encode
 from fencepost.spark import View, fold
-from fencepost.spark.view_table import TablePlace
+from fencepost.spark.view_table import TablePlace, adapted
 from fencepost.testing.postgres import PostgresServer
 
 
@@ -85,6 +88,24 @@ def test_rich_columns_have_types_of_postgres(spark: SparkSession, server: Postgr
         ([], "busy", None, {"Moved": 1, "Opened": 1}, True),
     ]
     assert rows(view.latest()) == rows(fold(spark, log, Diary, by="purse_id"))
+
+
+def test_times_are_the_same_wherever_they_are_in_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark gives them without a zone, in that of the driver's process."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        local, right = datetime(2026, 11, 16, 6, 22), datetime(2026, 11, 16, 11, 22, tzinfo=timezone.utc)
+        text = "2026-11-16T11:22:00+00:00"
+        at = TimestampType()
+        assert adapted(local, at) == right
+        assert adapted([local, None], ArrayType(at)) == [right, None]
+        assert adapted({"a": local}, MapType(StringType(), at)).obj == {"a": text}
+        assert adapted({local: [local]}, MapType(at, ArrayType(at))).obj == {text: [text]}
+        assert adapted([Row(at=local)], ArrayType(StructType().add("at", at))).obj == [{"at": text}]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_a_reader_whose_view_was_refreshed_meanwhile_is_told(

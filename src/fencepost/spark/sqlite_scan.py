@@ -107,8 +107,8 @@ def literals(texts: Iterable[str]) -> str:
     >>> literals(["it's"])
     "'it''s'"
     """
-    # A literal ends at a NUL, and no type holds one: the text that does can be left out.
-    return ", ".join("'" + text.replace("'", "''") + "'" for text in sorted(texts) if "\0" not in text)
+    # A literal ends at a NUL, and no type holds one: the text that does can be left out. Nothing is equal to NULL.
+    return ", ".join("'" + text.replace("'", "''") + "'" for text in sorted(texts) if "\0" not in text) or "NULL"
 
 
 def matched_borders(store: EventStore, selection: Selection, parts: int) -> list[int]:

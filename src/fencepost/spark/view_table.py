@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -31,6 +31,7 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     LongType,
+    MapType,
     ShortType,
     StringType,
     StructType,
@@ -201,7 +202,7 @@ class TablePlace:
         return sql.SQL(", ").join(map(sql.Identifier, self.plan.keys))
 
     def _copy(self, connection: psycopg.Connection[Any], table: sql.Identifier, rows: DataFrame) -> int:
-        types = [sql_type(each.dataType) for each in rows.schema.fields]
+        types = [each.dataType for each in rows.schema.fields]
         count = 0
         with connection.cursor() as cursor, cursor.copy(sql.SQL("COPY {} FROM STDIN").format(table)) as copy:
             for row in rows.toLocalIterator(prefetchPartitions=True):
@@ -239,25 +240,36 @@ def one(connection: psycopg.Connection[Any], statement: Any, *values: Any) -> tu
     return tuple(found)
 
 
-def adapted(value: Any, type_: str) -> Any:
+def adapted(value: Any, type_: DataType) -> Any:
     if value is None:
         return None
-    if type_ == "jsonb":
-        return Jsonb(plain(value))
-    if isinstance(value, datetime):
-        return value.astimezone()  # Spark gives it in this process's own zone, without saying so
+    if isinstance(type_, TimestampType):
+        return moment(value)
+    if sql_type(type_) == "jsonb":
+        return Jsonb(plain(value, type_))
+    if isinstance(type_, ArrayType):
+        return [adapted(each, type_.elementType) for each in value]
     return bytes(value) if isinstance(value, bytearray) else value
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, type_: DataType) -> Any:
     """Rows and maps as JSON takes them."""
-    if isinstance(value, Row):
-        return {name: plain(each) for name, each in value.asDict().items()}
-    if isinstance(value, dict):
-        return {str(name): plain(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [plain(each) for each in value]
-    return value if isinstance(value, (str, int, float)) or value is None else str(value)
+    if value is None:
+        return None
+    if isinstance(type_, StructType):
+        return {each.name: plain(value[each.name], each.dataType) for each in type_.fields}
+    if isinstance(type_, MapType):
+        return {str(plain(name, type_.keyType)): plain(each, type_.valueType) for name, each in value.items()}
+    if isinstance(type_, ArrayType):
+        return [plain(each, type_.elementType) for each in value]
+    if isinstance(type_, TimestampType):
+        return moment(value).isoformat()
+    return value if isinstance(value, (str, int, float)) else str(value)
+
+
+def moment(value: datetime) -> datetime:
+    """Spark gives it in this process's own zone, without saying so."""
+    return value.astimezone(timezone.utc)
 
 
 @dataclass(frozen=True)
