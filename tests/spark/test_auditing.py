@@ -139,6 +139,21 @@ def test_everything_that_was_planted_is_found_and_named(spark: SparkSession, pat
     assert (row["first"], row["conflict"]) == (7, 5)
 
 
+def test_an_event_or_a_record_that_is_no_text_is_named_and_the_rest_is_proven(spark: SparkSession, path: Path) -> None:
+    outside(path, "UPDATE events SET type = CAST(x'ff41' AS TEXT) WHERE position = 2")
+    outside(path, "UPDATE events SET tags = CAST(x'5b2261ba62225d' AS TEXT) WHERE position = 3")
+    outside(path, "UPDATE events SET tags = '[\"\\' WHERE position = 4")
+    outside(path, "UPDATE events SET metadata = CAST(x'ff' AS TEXT) WHERE position = 5")
+    outside(path, "UPDATE appends SET conditions = CAST(x'5bff5d' AS TEXT) WHERE last = 6")
+    found = audit(spark, str(path))
+    assert [(each.kind, each.position) for each in found.violations] == [
+        *(("checksum", position) for position in (2, 3, 4, 5)),
+        ("record", 6),
+    ]
+    assert (found.events, found.proven) == (10, 8)
+    found.release()
+
+
 def random_history(store: EventStore, seed: int) -> None:
     """Decisions about random boundaries, taken on random pasts; what conflicts is refused and so not there."""
     chance = random.Random(seed)

@@ -23,7 +23,15 @@ from pyspark.sql import functions as F
 from ..errors import InvalidInput
 from ..model import Query, checked_position
 from .boundaries import UNREADABLE, Boundary, questions_of, supposed_questions
-from .log_checks import Found, check_appends, check_checksums, check_end, check_ids, check_positions
+from .log_checks import (
+    Found,
+    check_appends,
+    check_checksums,
+    check_end,
+    check_ids,
+    check_positions,
+    damaged_events,
+)
 from .options import absolute
 from .questions import answered, matched_items
 from .recorded import recorded
@@ -116,20 +124,24 @@ def audit(
         above = check_end(opened, head) if upto is None else []
     gaps = address.startswith("fdb:")
     columns = f"position {'decimal(38,0)' if gaps else 'long'}, type string, tags array<string>, id string"
+    say("checksums")  # first: what is broken may not be readable either
+    found: dict[str, Found] = {}
+    checksums, found["checksum"] = check_checksums(spark, scan, head)
+    if isinstance(scan, SqliteScan) and found["checksum"]:
+        events = damaged_events(spark, scan, head)
+    else:
+        events = events_of(spark, address, upto=head, columns=columns)
     # Everything is asked of these several times, and reading them is what takes the time.
-    events = events_of(spark, address, upto=head, columns=columns).persist()
+    events.persist()
     appends = recorded(spark, scan, head).persist()
     try:
         say("positions, ids and appends")
-        found: dict[str, Found] = {}
         total, types, found["position"] = check_positions(
             events, gaps=gaps, begins=1 if isinstance(scan, SqliteScan) else None
         )
         found["id"] = check_ids(events)
         count, covered, found["append"] = check_appends(appends)
         found["append"] += above
-        say("checksums")
-        checksums, found["checksum"] = check_checksums(spark, scan, head)
         say("conditions")
         questions = questions_of(appends).persist()
         pairs = matched_items(events, questions).persist()

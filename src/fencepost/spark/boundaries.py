@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 
 from ..errors import InvalidInput
 from ..model import Query, QueryItem, RecordedAppend
-from .recorded import appends_of
+from .recorded import appends_of, stored_appends
 from .reporting import reporting
 
 LONGEST: Final = 2**63 - 1
@@ -100,14 +100,15 @@ def _tag_shape(tag: str) -> str:
 def _recorded_questions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         rows: list[dict[str, Any]] = []
-        for append in appends_of(batch):
+        for first, last, conditions, unless in stored_appends(batch):
             try:
+                append = RecordedAppend(first, last, conditions.decode(), None if unless is None else unless.decode())
                 for number, condition in enumerate(append.conditions):
                     rows += _rows(append, CONDITION, number, condition.after, condition.fail_if_events_match)
                 if append.unless is not None:
                     rows += _rows(append, UNLESS, 0, 0, append.unless)
-            except InvalidInput as error:
-                rows.append({"first": append.first, "last": append.last, "kind": UNREADABLE, "boundary": str(error)})
+            except (InvalidInput, UnicodeDecodeError) as error:
+                rows.append({"first": first, "last": last, "kind": UNREADABLE, "boundary": str(error)})
         yield pa.RecordBatch.from_pylist(rows, schema=_QUESTIONS)
 
 

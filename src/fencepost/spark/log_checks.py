@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain, islice, pairwise
-from typing import Final
+from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 import pyarrow as pa
@@ -28,6 +29,10 @@ from .sqlite_scan import SqliteScan
 
 NAMED: Final = 100  # problems of a kind; a broken store could have millions
 BLOCK: Final = 10_000  # positions that are counted together, so that no task has to see them all
+
+DAMAGED: Final = pa.schema(
+    [("position", pa.int64()), ("type", pa.string()), ("tags", pa.list_(pa.string())), ("id", pa.string())]
+)
 
 Found = list[tuple[int, str]]
 
@@ -111,10 +116,7 @@ def check_checksums(spark: SparkSession, scan: Scan, head: int) -> tuple[str, Fo
     if isinstance(scan, LakeScan):
         return "SHA-256 of every file", [(0, problem) for problem in verify_lake(spark, scan.folder)]
     if isinstance(scan, SqliteScan):
-        borders = [0, *even_borders(Selection(0, head), default_parts(head)), head]
-        ranges = [(msgspec.json.encode(pair).decode(),) for pair in pairwise(borders)]
-        given = spark.createDataFrame(ranges, "line string").repartition(len(ranges))
-        wrong = given.mapInArrow(partial(_wrong_checksums, scan=scan), "position long")
+        wrong = _ranges(spark, head).mapInArrow(partial(_wrong_checksums, scan=scan), "position long")
         problem = "does not have the content that its checksum was made of"
         return "CRC-32 of every event", sorted((row[0], problem) for row in wrong.limit(NAMED).collect())
     if isinstance(scan, PostgresScan):
@@ -127,17 +129,67 @@ def check_checksums(spark: SparkSession, scan: Scan, head: int) -> tuple[str, Fo
     return "none of ours; the engine has its own", []
 
 
+def damaged_events(spark: SparkSession, scan: SqliteScan, head: int) -> DataFrame:
+    """The events of a file that has wrong checksums: what is no text any more is shown as nearly as it can be.
+
+    So the rest of the audit goes on; that these events are broken is said already.
+    """
+    columns = "position long, type string, tags array<string>, id string"
+    return _ranges(spark, head).mapInArrow(partial(_damaged, scan=scan), columns)
+
+
+def _ranges(spark: SparkSession, head: int) -> DataFrame:
+    borders = [0, *even_borders(Selection(0, head), default_parts(head)), head]
+    ranges = [(msgspec.json.encode(pair).decode(),) for pair in pairwise(borders)]
+    return spark.createDataFrame(ranges, "line string").repartition(len(ranges))
+
+
 def _wrong_checksums(batches: Iterator[pa.RecordBatch], scan: SqliteScan) -> Iterator[pa.RecordBatch]:
+    with reporting():
+        for rows in _checked_rows(batches, scan):
+            wrong = [row[0] for row in rows if not _is_sound(*row)]
+            if wrong:
+                yield pa.RecordBatch.from_arrays([pa.array(wrong, pa.int64())], names=["position"])
+
+
+def _checked_rows(batches: Iterator[pa.RecordBatch], scan: SqliteScan) -> Iterator[Iterator[tuple[Any, ...]]]:
+    for batch in batches:
+        for line in batch.column("line").to_pylist():
+            for stored in scan.with_checksums(*msgspec.json.decode(line, type=tuple[int, int])):
+                yield zip(*(column.to_pylist() for column in stored.columns), strict=True)
+
+
+def _is_sound(
+    position: int, type: bytes, tags: bytes, data: bytes, recorded_at: int, id: bytes, metadata: bytes, right: int
+) -> bool:
     from ..engines.sqlite.drafts import checksum
 
+    try:
+        return checksum(position, type.decode(), tags.decode(), data, recorded_at, id, metadata.decode()) == right
+    except UnicodeDecodeError:  # checksums are made of text
+        return False
+
+
+def _damaged(batches: Iterator[pa.RecordBatch], scan: SqliteScan) -> Iterator[pa.RecordBatch]:
     with reporting():
-        for batch in batches:
-            for line in batch.column("line").to_pylist():
-                for stored in scan.with_checksums(*msgspec.json.decode(line, type=tuple[int, int])):
-                    rows = zip(*(column.to_pylist() for column in stored.columns), strict=True)
-                    wrong = [row[0] for row in rows if checksum(*row[:-1]) != row[-1]]
-                    if wrong:
-                        yield pa.RecordBatch.from_arrays([pa.array(wrong, pa.int64())], names=["position"])
+        for rows in _checked_rows(batches, scan):
+            shown = [
+                {
+                    "position": position,
+                    "type": type.decode(errors="replace"),
+                    "tags": _tags(tags),
+                    "id": str(UUID(bytes=id)) if len(id) == 16 else None,
+                }
+                for position, type, tags, _, _, id, *_ in rows
+            ]
+            yield pa.RecordBatch.from_pylist(shown, schema=DAMAGED)
+
+
+def _tags(text: bytes) -> list[str]:
+    try:
+        return msgspec.json.decode(text.decode(errors="replace"), type=list[str])
+    except msgspec.DecodeError:
+        return []
 
 
 def _repeated(events: DataFrame, block: int) -> Found:

@@ -43,6 +43,12 @@ def appends_of(batch: pa.RecordBatch) -> Iterator[RecordedAppend]:
     return map(RecordedAppend, *(batch.column(name).to_pylist() for name in SCHEMA.names))
 
 
+def stored_appends(batch: pa.RecordBatch) -> Iterator[tuple[int, int, bytes, bytes | None]]:
+    """Without taking for granted that what was recorded is text."""
+    texts = (batch.column(name).cast(pa.binary()).to_pylist() for name in ("conditions", "unless"))
+    return zip(batch.column("first").to_pylist(), batch.column("last").to_pylist(), *texts, strict=True)
+
+
 def as_recorded(batch: pa.RecordBatch) -> pa.RecordBatch:
     """What a driver gives that has no NULL: the empty text stands for it."""
     unless = batch.column("unless").cast(pa.string())

@@ -31,6 +31,16 @@ LOOKED_AT: Final = 50_000  # events that a query is tried on to balance its part
 
 # The driver takes a column's type from its first rows, and NULL has none: so nothing is NULL here.
 SOURCES: Final = {"id": "coalesce(id, x'') AS id", "metadata": "coalesce(metadata, '') AS metadata"}
+CHECKED: Final = (
+    "position",
+    "CAST(type AS BLOB) AS type",
+    "CAST(tags AS BLOB) AS tags",
+    "data",
+    "recorded_at",
+    "id",
+    "CAST(coalesce(metadata, '') AS BLOB) AS metadata",
+    "checksum",
+)
 
 
 @dataclass(frozen=True)
@@ -62,10 +72,12 @@ class SqliteScan:
                         yield as_recorded(found)
 
     def with_checksums(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
-        """The columns that a checksum is made of, in its order, and the checksum."""
-        columns = ("position", "type", "tags", "data", "recorded_at", "id", "metadata", "checksum")
+        """The columns that a checksum is made of, in its order, and the checksum.
+
+        Texts come as bytes: where something is broken, they need not be texts.
+        """
         selection = Selection(after, upto)
-        return self._executed(statement(selection, columns), self._rows_per_batch(selection))
+        return self._executed(statement(selection, CHECKED), self._rows_per_batch(selection))
 
     def _executed(self, sql: str, rows: int) -> Iterator[pa.RecordBatch]:
         """The statement's rows, so many in a batch."""
