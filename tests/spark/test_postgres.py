@@ -51,6 +51,8 @@ def test_a_store_in_another_schema(spark: SparkSession, server: PostgresServer) 
         store.append([Event("Here", data=b"1")])
     assert [event.type for event in events_in(events(spark, address))] == ["Here"]
     assert split_address(address) == (server.url(), '"wallets"')
+    plain = "postgresql://host/db?password=a+b"
+    assert split_address(f"{plain}&schema=wallets&connections=2") == (plain, '"wallets"')
 
 
 def test_rows_are_written_once(spark: SparkSession, server: PostgresServer, tmp_path: Path) -> None:

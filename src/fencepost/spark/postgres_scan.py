@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import parse_qsl, quote, urlencode
 
 import pyarrow as pa
 
@@ -77,14 +76,11 @@ class PostgresScan:
 
 def split_address(address: str) -> tuple[str, str]:
     """What PostgreSQL understands of the address, and the schema that the store is in, quoted."""
+    from ..engines.postgres.addresses import parted
     from ..engines.postgres.install import DEFAULT_SCHEMA, quoted
 
-    url, _, query = address.partition("?")
-    given = parse_qsl(query, keep_blank_values=True)
-    rest = [(name, value) for name, value in given if name not in OURS]
-    if rest:
-        url += "?" + urlencode(rest, quote_via=quote)
-    return url, quoted(dict(given).get("schema", DEFAULT_SCHEMA))
+    url, given = parted(address, OURS)
+    return url, quoted(given.get("schema", DEFAULT_SCHEMA))
 
 
 def statement(schema: str, selection: Selection, columns: Sequence[str]) -> str:

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, urlencode
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +37,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ..engines.postgres.addresses import parted
 from ..errors import InvalidInput, StoreUnavailable
 from .fold_plan import POSITION, STATE, Plan
 from .postgres_scan import OURS
@@ -106,17 +106,13 @@ class TablePlace:
 
     @classmethod
     def of(cls, address: str, plan: Plan) -> TablePlace:
-        url, _, query = address.partition("?")
-        given = parse_qsl(query, keep_blank_values=True)
-        table = dict(given).get("table", "")
+        # A store's own address, with the table added to it, is fine: what it tells the engine says nothing here.
+        url, given = parted(address, ("table", *OURS))
+        table = given.get("table", "")
         if not table:
             raise InvalidInput("at", "the table is missing: postgresql://…?table=balances")
-        # A store's own address, with the table added to it, is fine: what it tells the engine says nothing here.
-        rest = [(name, value) for name, value in given if name not in ("table", *OURS)]
         schema, dot, name = table.rpartition(".")
-        return cls(
-            url + ("?" + urlencode(rest, quote_via=quote) if rest else ""), schema if dot else "public", name, plan
-        )
+        return cls(url, schema if dot else "public", name, plan)
 
     @property
     def table(self) -> sql.Identifier:

@@ -19,7 +19,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
-from urllib.parse import unquote
 from uuid import UUID
 
 import psycopg
@@ -27,6 +26,7 @@ import psycopg
 from ...commit import Append, Verdict, records_of
 from ...errors import InvalidInput, StoreClosed, StoreError, StoreUnavailable
 from ...model import Placed, Query, RecordedAppend, SequencedEvent
+from .addresses import parted
 from .awaiting import Awaiting
 from .calls import NOT_PREPARED, Arguments, Call
 from .connections import Connections, Session
@@ -114,19 +114,12 @@ class PostgresEngine:
     @classmethod
     def from_url(cls, address: str, **options: object) -> PostgresEngine:
         """The options may be in the URL as well, among those of PostgreSQL: `...?schema=wallets`."""
-        url, _, query = address.partition("?")
-        rest = []  # for PostgreSQL, as it is
-        for part in query.split("&"):
-            option, _, value = map(unquote, part.partition("="))
-            if option not in OPTIONS:
-                rest.append(part)
-                continue
+        url, given = parted(address, OPTIONS)
+        for option, value in given.items():
             try:
                 options.setdefault(option, OPTIONS[option](value))
             except ValueError:
                 raise InvalidInput(option, f"{value!r} is no number") from None
-        if any(rest):
-            url += "?" + "&".join(rest)
         return cls(url, **options)  # type: ignore[arg-type]
 
     def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
