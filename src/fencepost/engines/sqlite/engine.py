@@ -92,9 +92,13 @@ class SqliteEngine:
         with self._writing, storage_errors(self._path):
             if self._closed:
                 raise StoreClosed("the store is closed")
-            self._recover()
-            self._tidy_up()
-            verdicts = self._commit(appends)
+            try:
+                self._recover()
+                self._tidy_up()
+                verdicts = self._commit(appends)
+            except BaseException:
+                roll_back(self._writer)  # an interrupt may come even as a transaction is being ended
+                raise
         with self._changing:
             self._changed.notify_all()
         return verdicts
@@ -160,11 +164,15 @@ class SqliteEngine:
         with self._writing, storage_errors(self._path):
             if self._closed:
                 raise StoreClosed("the store is closed")
-            self._recover()
-            self._tidy_up()
-            if appends:
-                begin_to_record(self._writer)
-            self._restore(events, appends)
+            try:
+                self._recover()
+                self._tidy_up()
+                if appends:
+                    begin_to_record(self._writer)
+                self._restore(events, appends)
+            except BaseException:
+                roll_back(self._writer)
+                raise
         with self._changing:
             self._changed.notify_all()
 
