@@ -190,8 +190,9 @@ class Gathering(Generic[Request, Outcome]):
         with self._lock:
             if batch and self._queue and self._queue[0] is batch[-1]:
                 self._queue.popleft()  # an interrupt came when it had been taken, and was still there
-            more = keep and bool(self._queue)
-            if not more and self._leader is leader:
+            leads = self._leader is leader
+            more = keep and leads and bool(self._queue)
+            if leads and not more:
                 # Before the others are woken, so that the next batch overlaps with their work.
                 self._appoint()
         for pending in batch:

@@ -334,3 +334,13 @@ def test_a_batch_is_judged_as_if_its_appends_had_come_one_by_one(before: list[Ap
     verdicts = [engine_verdict for append in batch for engine_verdict in one_by_one.commit([append])]
     assert judge(batch, together) == verdicts
     assert together.head() == one_by_one.head()
+
+
+def test_who_does_not_lead_any_more_does_nothing_and_does_not_go_on(script: Script) -> None:
+    gate, first = hold(script)
+    waiting = script.start("waiting")
+    late = Pending[Append, Verdict](named("late"))
+    assert not script.group.lead(late, keep=True)
+    assert script.batches == [["first"]]
+    gate.open()
+    assert (first.result(), waiting.result()) == (script.placed["first"], script.placed["waiting"])
