@@ -1,6 +1,10 @@
 """Fencepost: an event store with Dynamic Consistency Boundaries."""
 
+from .core.engine import Capability, Engine
+from .core.readings import Reading
+from .core.subscriptions import Subscription
 from .errors import (
+    AccessDenied,
     AppendRefused,
     CheckpointBehind,
     ConditionFailed,
@@ -12,16 +16,18 @@ from .errors import (
     StoreClosed,
     StoreCorrupt,
     StoreError,
+    StoreReadOnly,
     StoreUnavailable,
 )
 from .model import AppendCondition, Event, Placed, Query, QueryItem, RecordedAppend, SequencedEvent
 from .opening import open
-from .store import Engine, EventStore, Reading
-from .subscription import Subscription
+from .store import EventStore
 
 __all__ = [
+    "AccessDenied",
     "AppendCondition",
     "AppendRefused",
+    "Capability",
     "CheckpointBehind",
     "ConditionFailed",
     "Engine",
@@ -41,6 +47,7 @@ __all__ = [
     "StoreClosed",
     "StoreCorrupt",
     "StoreError",
+    "StoreReadOnly",
     "StoreUnavailable",
     "Subscription",
     "open",

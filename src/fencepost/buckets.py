@@ -1,19 +1,19 @@
-"""The conflict kernel: which events can spoil which decisions.
+"""The conflict kernel: which events conflict with which decisions.
 
-An event spoils a decision exactly when it matches the decision's query. This module turns
-that test into an equality of keys, so that a dict, a database's conflict set or a join can
-decide it without knowing what events and queries are.
+An event conflicts with a decision exactly when it matches the decision's query. This module
+turns that test into an equality of keys. So a dict, a conflict set of a database or a join can
+decide it without knowledge of events and queries.
 
 A *bucket* is a set of tags together with a type, or with ANY. An event writes into every
-bucket that it belongs to; a query reads one bucket for each item and type:
+bucket that it belongs to. A query reads one bucket for each item and type:
 
-    matches(event, query)  <=>  write_buckets(event) and read_targets(query) meet
+    matches(event, query)  <=>  write_buckets(event) and read_targets(query) have a common bucket
 
-The equivalence is the theorem `exact` in proofs/. An event with n tags writes 2 * 2^n buckets:
-nothing for a few tags in memory, too much to store. Two ways around the power set are proven
-as well. When no item names more than k tags, subsets of up to k are enough (`exact_upto`).
-And `write_keys` and `read_keys` are a linear cover: they meet whenever the event matches, and
-sometimes when it does not, so `matches` must have the last word (`linear_cover`).
+The equivalence is the theorem `exact` in proofs/. An event with n tags writes 2 * 2^n buckets.
+That is cheap in memory for a few tags, and too much to store. Two ways to avoid it are proven as
+well. When no item names more than k tags, subsets of up to k tags are enough (`exact_upto`). And
+`write_keys` and `read_keys` are a linear cover (`linear_cover`): they have a common key whenever
+the event matches, and sometimes when it does not, so `matches` must confirm each hit.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ ALL: Final[Key] = ("all", "")
 
 
 class Classified(Protocol):
-    """What the kernel needs to know of an event, stored or not."""
+    """The parts of an event that the kernel uses: its type and its tags."""
 
     @property
     def type(self) -> str: ...
@@ -64,12 +64,12 @@ def read_targets(query: Query) -> Iterator[Bucket]:
 
 
 def matches(event: Classified, query: Query) -> bool:
-    """The definition itself, for one event and one query: no buckets needed."""
+    """The definition of matching, for one event and one query, without buckets."""
     return any((not item.types or event.type in item.types) and item.tags <= event.tags for item in query.items)
 
 
 def write_keys(event: Classified) -> Iterator[Key]:
-    """The linear cover of an event: all, its type, each of its tags."""
+    """The keys of an event in the linear cover: ALL, its type, and each of its tags."""
     yield ALL
     yield "type", event.type
     for tag in sorted(event.tags):
@@ -77,9 +77,9 @@ def write_keys(event: Classified) -> Iterator[Key]:
 
 
 def read_keys(item: QueryItem) -> Iterator[Key]:
-    """The narrowest keys that every event matching the item must have written.
+    """The keys of an item in the linear cover. Every event that matches the item has written one of them.
 
-    One tag is enough, since a matching event has them all.
+    One tag is enough, since a matching event has all tags of the item.
     """
     if item.tags:
         yield "tag", min(item.tags)
@@ -90,7 +90,7 @@ def read_keys(item: QueryItem) -> Iterator[Key]:
 
 
 def subsets(tags: Iterable[str], *, upto: int | None = None) -> Iterator[tuple[str, ...]]:
-    """All subsets, or those of up to `upto`, the empty one first; canonical when the tags are sorted."""
+    """All subsets, or those of at most `upto` tags, the empty one first. Each keeps the order of the tags."""
     tags = tuple(tags)
     largest = len(tags) if upto is None else min(upto, len(tags))
     return chain.from_iterable(combinations(tags, size) for size in range(largest + 1))

@@ -1,22 +1,23 @@
-"""Everything that Fencepost raises.
+"""The errors that Fencepost raises.
 
     FencepostError
-    ├── InvalidInput (ValueError)     the caller's mistake; nothing was written
-    ├── AppendRefused                 the store is fine and said no; nothing was written
-    │   ├── ConditionFailed           an event that the decision had not seen matches its query
-    │   ├── IdsOverlap                some, not all, of the append's ids are stored already
+    ├── InvalidInput (ValueError)     an argument is malformed; nothing was written
+    ├── AppendRefused                 the store works and refused the append; nothing was written
+    │   ├── ConditionFailed           an event after the condition's `after` matches its query
+    │   ├── IdsOverlap                some of the append's ids are stored already, others are not
     │   └── CheckpointBehind          the checkpoint would not grow
-    ├── ReadingNotFinished            a limited reading was asked for its head too early
-    └── StoreError                    the storage said no, or nothing at all
-        ├── StoreClosed               used after close(), or in a forked child
-        ├── StoreUnavailable          busy, full or out of reach: trying again may help
-        ├── StoreCorrupt              what is stored contradicts itself
-        └── FormatUnsupported         not a Fencepost store, or one that is newer than this library
+    ├── ReadingNotFinished            the head of a reading with a limit is not known yet
+    └── StoreError                    the storage failed
+        ├── StoreClosed               used after close(), or opened before this process was forked
+        ├── StoreUnavailable          busy, full or unreachable: trying again may help
+        ├── StoreReadOnly             opened for reading only, or its file cannot be written
+        ├── AccessDenied              a server refused the API key, or what it was used for
+        ├── StoreCorrupt              the stored data is damaged
+        └── FormatUnsupported         not a Fencepost store, or written by a newer version
 
-A refusal is never a storage error and a storage error is never a refusal: a failed check is
-not a failed condition. After an `AppendRefused` or `InvalidInput` nothing was written. After a
-`StoreError` from `append` nothing was acknowledged: the append is stored whole or not at all,
-and appending again with the same event ids settles which.
+A storage that fails while it checks a condition raises a `StoreError`, never `ConditionFailed`. After an
+`AppendRefused` or `InvalidInput` nothing was written. After a `StoreError` from `append` the outcome is unknown: the
+append is stored as a whole or not at all. To find out which, append again with the same event ids.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 
 
 class FencepostError(Exception):
-    """The root: `except FencepostError` catches everything that is ours."""
+    """The base class of all errors of Fencepost."""
 
 
 class InvalidInput(FencepostError, ValueError):
-    """A value was refused before anything was tried; `field` names it."""
+    """A value is malformed, so nothing was done. `field` names the value, `problem` says what is wrong with it."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
@@ -45,13 +46,13 @@ class InvalidInput(FencepostError, ValueError):
 
 
 class AppendRefused(FencepostError):
-    """The append was judged and refused; nothing of it was written."""
+    """The store refused the append. Nothing was written."""
 
 
 class ConditionFailed(AppendRefused):
     """An event after the condition's `after` matches its query.
 
-    Read again from `conflict.position` on, decide again, append again.
+    Read the new events, decide again, and append again. `conflict` is the first event that matches.
     """
 
     def __init__(self, condition: AppendCondition, conflict: SequencedEvent) -> None:
@@ -69,8 +70,7 @@ class ConditionFailed(AppendRefused):
 class IdsOverlap(AppendRefused):
     """Some of the append's event ids are stored already, others are not.
 
-    A retry carries exactly the ids of the first try; anything else is a mistake that would
-    store half of an append twice.
+    A retry must have exactly the ids of the first attempt. Any other overlap would store a part of an append twice.
     """
 
     def __init__(self, stored: UUID, position: int, missing: UUID) -> None:
@@ -87,7 +87,7 @@ class IdsOverlap(AppendRefused):
 
 
 class CheckpointBehind(AppendRefused):
-    """The checkpoint is at or beyond the given position already: somebody else went on."""
+    """The checkpoint is already at or above the given position: another consumer has moved it."""
 
     def __init__(self, name: str, position: int, current: int) -> None:
         super().__init__(
@@ -103,23 +103,34 @@ class CheckpointBehind(AppendRefused):
 
 
 class ReadingNotFinished(FencepostError):
-    """With a limit, how far a reading reaches is known only once it has been iterated to its end."""
+    """The head of a reading with a limit is known only after it has been iterated to its end."""
 
 
 class StoreError(FencepostError):
-    """The storage failed. An append that raised this was not acknowledged."""
+    """The storage failed. An append that raised this may be stored or not."""
 
 
 class StoreClosed(StoreError):
-    """The store was closed, or belongs to the process that this one was forked from."""
+    """The store was closed, or was opened in the process that this process was forked from."""
 
 
 class StoreUnavailable(StoreError):
-    """Busy, full or out of reach. Nothing is broken; trying again may help."""
+    """The storage is busy, full or unreachable. Nothing is damaged; trying again may help."""
+
+
+class StoreReadOnly(StoreError):
+    """The store can be read but not written: it was opened for reading only, or its file cannot be written."""
+
+
+class AccessDenied(StoreError):
+    """The server does not accept the API key, or the key does not allow the request. Nothing was written."""
 
 
 class StoreCorrupt(StoreError):
-    """What is stored contradicts itself. `fencepost verify` says what is wrong where."""
+    """The stored data is damaged.
+
+    `fencepost verify` reports what is damaged. `fencepost salvage` copies what is intact to a new store.
+    """
 
 
 class FormatUnsupported(StoreError):

@@ -1,14 +1,14 @@
-"""Subscriptions: first the past, then everything new, in order, once.
+"""Subscriptions: first the stored events, then every new one, in order, each once.
 
-While anybody subscribes, one `Follower` per store waits for new events, reads each of them once
-and routes it by bucket into the feeds that want it. A `Feed` catches up from the log by itself
-until it stands where the follower stands, then joins it. A consumer slower than the writers
-fills its feed's buffer, is left behind, and catches up from the log again: it costs no memory
-and loses nothing.
+While there are subscriptions, the store has one `Follower`. It waits for new events, reads each of them once and routes
+it by bucket to the feeds whose queries match. A `Feed` belongs to one subscription. It reads the log until it has
+reached the follower's position; from then on the follower delivers. If a consumer is slower than the writers, its
+feed's buffer fills up, the follower drops the feed, and the feed reads the log again. So a slow consumer takes no more
+memory and misses no event.
 
-The hand-over is safe because a feed joins *before* its last catch-up: every event above the
-position at which it joined comes through the follower, every one up to it through the log, and
-one that comes both ways is dropped by its position.
+No event is lost between the two, because a feed joins the follower *before* it reads the log for the last time. Events
+up to the position at which it joined come from the log, events above come from the follower. An event that comes both
+ways is recognised by its position and dropped. tests/unit/test_subscription.py and the contract suite hold this.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Final
 
+from ..errors import StoreClosed
+from ..interrupts import Wakeup, shielded
+from ..model import Query, SequencedEvent
+from ..processes import Owner
 from .engine import Engine
-from .errors import StoreClosed
-from .model import Query, SequencedEvent
 from .routing import Router
 
-BUFFER_EVENTS: Final = 1_024  # a feed that holds more than this is better off reading the log
-WAIT_S: Final = 1.0  # how long the follower waits in one go before it looks whether anybody is left
+BUFFER_EVENTS: Final = 1_024  # a feed that is further behind than this reads the log instead
+WAIT_S: Final = 1.0  # how often the follower checks whether any feed is left
 
 
 class Follower:
-    """Reads every new event once and gives it to each feed whose query matches it."""
+    """The thread that reads every new event once and passes it to each feed whose query matches."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -41,7 +43,7 @@ class Follower:
         self.position = 0
 
     def join(self, feed: Feed) -> int:
-        """Serve the feed from now on. Matching events above the position returned will reach it."""
+        """Deliver to the feed from now on. It will get the matching events above the position returned."""
         with self._lock:
             if self._closed:
                 feed.stop()
@@ -59,7 +61,7 @@ class Follower:
             self._drop(feed)
 
     def covered(self, feed: Feed) -> int | None:
-        """Up to where the feed has been given everything; None if it is not being served."""
+        """The position up to which the feed has polled every event; None if it has events to poll or did not join."""
         with self._lock:
             return self.position if feed in self._feeds and not feed.waiting else None
 
@@ -85,6 +87,8 @@ class Follower:
         try:
             while True:
                 with self._lock:
+                    for feed in [feed for feed in self._feeds if feed.stopped]:
+                        self._drop(feed)  # its subscription was garbage-collected without `stop()`
                     if not self._feeds:
                         self._thread = None
                         return
@@ -108,15 +112,15 @@ class Follower:
                 for feed in self._router.route(event):
                     if not feed.offer(event):
                         self._drop(feed)
-            # Also when nobody was served: a feed that joins now must find what is in this page in the log.
+            # A feed that joins now reads the events of this page from the log.
             self.position = page[-1].position
 
 
 class Feed:
-    """The events of one subscription, without a way of waiting: that is the caller's choice.
+    """The events of one subscription. A feed does not wait; `Subscription` and `AsyncSubscription` do.
 
-    `poll` returns what is at hand. While the feed is `live` that takes no I/O; `on_ready` is
-    called, from any thread, when it is worth polling again.
+    `poll` returns the events that are available now. While the feed is `live`, that takes no I/O. The feed calls
+    `on_ready`, from any thread, when `poll` may return more.
     """
 
     def __init__(
@@ -127,6 +131,7 @@ class Feed:
         self._engine = engine
         self._follower = follower
         self._on_ready = on_ready
+        self._owner = Owner()
         self._position = after
         self._past: Iterator[Sequence[SequencedEvent]] | None = None
         self._past_upto = after
@@ -136,24 +141,25 @@ class Feed:
 
     @property
     def live(self) -> bool:
-        """Whether everything still to come will be brought by the follower."""
+        """Whether all further events will come from the follower."""
         return self._served and self._past is None
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something to poll for right now, or nothing to wait for any more."""
+        """Whether the caller must poll now, or stop, instead of waiting for `on_ready`."""
         return self.stopped or bool(self._fresh) or not self.live
 
     @property
     def position(self) -> int:
-        """Everything up to here that matches has been handed out."""
+        """All matching events up to this position have been polled."""
         covered = self._follower.covered(self)
         return self._position if covered is None else max(self._position, covered)
 
     def poll(self) -> Sequence[SequencedEvent]:
-        """The next events, in order; none when nothing new is at hand."""
+        """The next events, in order; empty if there is no new event."""
         if self.stopped:
             return ()
+        self._owner.check()  # a forked child has no follower thread, so no event would ever come
         if self._past is None and (self._fresh or self._served):
             return self._take_fresh()
         if self._error is not None:
@@ -162,7 +168,7 @@ class Feed:
         return self._take_past()
 
     def offer(self, event: SequencedEvent) -> bool:
-        """Called by the follower. False: too much lies here already, and the log must do."""
+        """Called by the follower. False: the buffer is full, so the feed will read the log."""
         if len(self._fresh) >= BUFFER_EVENTS:
             self._served = False
         else:
@@ -171,7 +177,7 @@ class Feed:
         return self._served
 
     def fail(self, error: Exception) -> None:
-        """Called by the follower when it cannot go on."""
+        """Called by the follower when it has failed."""
         self._error = error
         self._served = False
         self._on_ready()
@@ -182,7 +188,12 @@ class Feed:
 
     def close(self) -> None:
         self.stop()
-        self._follower.leave(self)
+        if self._owner.is_this_process:  # in a forked child, the copy of the follower's lock may be held for ever
+            self._follower.leave(self)
+
+    def abandon(self) -> None:
+        """As `close`, for a finalizer. Takes no lock, since the thread that runs the finalizer may hold it."""
+        self.stopped = True
 
     def _take_fresh(self) -> Sequence[SequencedEvent]:
         events = []
@@ -197,12 +208,12 @@ class Feed:
     def _take_past(self) -> Sequence[SequencedEvent]:
         try:
             return self._next_of_past()
-        except StoreClosed:  # in the middle of a page: that ends a subscription, it does not break it
+        except StoreClosed:  # closing the store ends its subscriptions without an error
             self.stopped = True
             return ()
         except BaseException:
-            # A scan that has raised is over: the next poll begins another one where this one ended, and
-            # what the follower has brought since is taken from the log again, or it would overtake the past.
+            # A scan that has raised cannot go on, so the next poll starts another one where this one ended. Events that
+            # the follower has delivered meanwhile are read from the log again, after the events before them.
             self._follower.leave(self)
             self._fresh.clear()
             self._past, self._served = None, False
@@ -211,11 +222,11 @@ class Feed:
     def _next_of_past(self) -> Sequence[SequencedEvent]:
         """A page from the log, up to where the follower takes over."""
         if self._past is None:
-            self._served = True  # before joining, since the follower may take it back at once
+            self._served = True  # before joining, since the follower may reset it at once
             self._past_upto = self._follower.join(self)
-            if self.stopped:  # the store was closed meanwhile
+            if self.stopped:  # the store has been closed
                 return ()
-            # The follower may lag behind: what is stored by now is past, even for who does not want to wait.
+            # The follower may lag behind the head. Include everything stored so far, even if the timeout is 0.
             self._past_upto = max(self._past_upto, self._engine.head())
             self._past = iter(self._engine.scan(self.query, after=self._position, upto=self._past_upto))
         page = next(self._past, None)
@@ -227,28 +238,45 @@ class Feed:
         return page
 
 
-class Subscription:
-    """Iterates over a feed and waits when nothing new is at hand.
+class FeedReader:
+    """The part of a subscription that does not wait: its feed, the events taken from it, and its position."""
 
-    Iteration ends after `stop()`, from any thread, when the store is closed, or when nothing
-    has come for `timeout` seconds; in the last case iterating again goes on where it ended.
-    """
+    _feed: Feed
 
-    def __init__(self, subscribe: Callable[[Callable[[], None]], Feed], after: int, timeout: float | None) -> None:
-        self._ready = threading.Event()
-        self._feed = subscribe(self._ready.set)
+    def __init__(self, after: int, timeout: float | None) -> None:
         self._timeout_s = timeout
         self._page: deque[SequencedEvent] = deque()
-        self._handed_out = after
+        self._delivered = after
 
     @property
     def position(self) -> int:
-        """Everything up to here that matches has been handed out: what to store as a checkpoint."""
-        return self._handed_out if self._page else self._feed.position
+        """All matching events up to this position have been delivered. Store it as a checkpoint."""
+        with shielded:
+            return self._delivered if self._page else self._feed.position
 
     def stop(self) -> None:
-        """End the iteration, from any thread."""
-        self._feed.close()
+        """End the iteration."""
+        with shielded:
+            self._feed.close()
+
+    def __del__(self) -> None:
+        feed: Feed | None = getattr(self, "_feed", None)  # missing if the constructor raised
+        if feed is not None:
+            feed.abandon()
+
+
+class Subscription(FeedReader):
+    """Iterates over the events of a feed, and waits when there is no new event.
+
+    Iteration ends after `stop()`, from any thread, when the store is closed, or when no event has come for `timeout`
+    seconds. After a timeout or an interrupt, iterating again continues where it ended. Each event is delivered once,
+    whenever Ctrl-C comes.
+    """
+
+    def __init__(self, subscribe: Callable[[Callable[[], None]], Feed], after: int, timeout: float | None) -> None:
+        super().__init__(after, timeout)
+        self._ready = Wakeup()
+        self._feed = subscribe(self._ready.set)
 
     def __iter__(self) -> Iterator[SequencedEvent]:
         return self
@@ -256,22 +284,26 @@ class Subscription:
     def __next__(self) -> SequencedEvent:
         if self._feed.stopped or not (self._page or self._fetch()):
             raise StopIteration
-        event = self._page.popleft()
-        self._handed_out = event.position
+        # Python runs no signal handler in the following lines, since none of them is a call. So an interrupt comes
+        # before the event is taken or after it was delivered.
+        event = self._page[0]
+        del self._page[0]
+        self._delivered = event.position
         return event
 
     def _fetch(self) -> bool:
-        """Get the next page, waiting for it if need be. False: it did not come in time."""
+        """Get the next page, and wait for it if necessary. False: no event came in time."""
         deadline = None if self._timeout_s is None else monotonic() + self._timeout_s
-        while not self._feed.stopped:
-            self._ready.clear()
-            if page := self._feed.poll():
-                self._page.extend(page)
-                return True
-            if not self._feed.waiting:
-                rest_s = None if deadline is None else max(0.0, deadline - monotonic())
-                if not self._ready.wait(rest_s):
-                    return False
+        with shielded:
+            while not self._feed.stopped:
+                self._ready.clear()
+                if page := self._feed.poll():
+                    self._page.extend(page)
+                    return True
+                if not self._feed.waiting:
+                    rest_s = None if deadline is None else max(0.0, deadline - monotonic())
+                    if not self._ready.wait(rest_s):
+                        return False
         return False
 
     def __enter__(self) -> Subscription:

@@ -1,31 +1,25 @@
-"""Group commit: many appends, judged in order, one sync for all of them.
+"""The verdict on each append of a batch. The appends of a batch are judged in order and share one sync.
 
-`judge` gives each append of a batch its verdict. It asks a ledger, which knows the committed
-log and what this batch has staged so far, and stages what it accepts: so each append is judged
-against the log *and* the earlier appends of its batch, exactly as if they had been committed
-one by one (theorem `group_commit_exact`). A refused append stages nothing and disturbs nobody.
-
-`GroupCommit` gathers the appends of concurrent callers into batches, as `gathering` explains.
+`judge` uses a ledger, which contains the committed log and the appends that this batch has staged so far. An accepted
+append is staged. So each append is judged against the log *and* the earlier appends of its batch, exactly as if they
+had been committed one by one (theorem `group_commit_exact`). A refused append stages nothing, so it does not affect
+the other appends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 from uuid import UUID
 
-from .gathering import Gathering
-from .model import AppendCondition, Event, Placed, Query, RecordedAppend, SequencedEvent, encode_conditions
-
-# A batch takes what waits, up to so many events: enough to spread one sync over many callers, few
-# enough that nobody waits long for the others. An append of more events is a batch of its own.
-BATCH_EVENTS: Final = 4_096
+from ..errors import FencepostError
+from ..model import AppendCondition, Event, Placed, Query, RecordedAppend, SequencedEvent, encode_conditions
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """One caller's request, checked and immutable."""
+    """The arguments of one call of `append`, immutable. See `core.arguments.checked_append`."""
 
     events: tuple[Event, ...]
     conditions: tuple[AppendCondition, ...] = ()
@@ -35,7 +29,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Conflicting:
-    """Refused: the event at `position` matches the condition. An engine that has the event gives it along."""
+    """Refused: the event at `position` matches the condition. `conflict` is that event, if the engine has it."""
 
     condition: AppendCondition
     position: int
@@ -44,7 +38,7 @@ class Conflicting:
 
 @dataclass(frozen=True, slots=True)
 class Overlapping:
-    """Refused: one id is stored already, at `position`, and another is not."""
+    """Refused: the id `stored` is stored already, at `position`, and the id `missing` is not."""
 
     stored: UUID
     position: int
@@ -53,38 +47,45 @@ class Overlapping:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """Refused: the checkpoint is at `current` already."""
+    """Refused: the checkpoint is at `current`, and `position` is not above that."""
 
     name: str
     position: int
     current: int
 
 
-Verdict: TypeAlias = Placed | Conflicting | Overlapping | Behind
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """This append alone failed, with an error of its own. Engines whose batches are not one transaction need it."""
+
+    error: FencepostError
+
+
+Verdict: TypeAlias = Placed | Conflicting | Overlapping | Behind | Failed
 
 
 class Ledger(Protocol):
-    """The log as a batch sees it: what is committed, and what the batch has staged on top."""
+    """What a batch is judged against: the committed log, followed by the appends that the batch has staged."""
 
     def head(self) -> int: ...
 
     def first_match(self, query: Query, after: int) -> int | None:
-        """The lowest position above `after` whose event matches."""
+        """The lowest position above `after` whose event matches, or None."""
 
     def position_of(self, id: UUID) -> int | None: ...
 
     def checkpoint(self, name: str) -> int:
-        """Where the checkpoint is, 0 if it never was set."""
+        """The position of the checkpoint, 0 if it was never set."""
 
     def stage(self, append: Append) -> None:
-        """Put the append's events after the head, and its checkpoint in force."""
+        """Add the append's events after the head, and set its checkpoint."""
 
 
 def judge(appends: Iterable[Append], ledger: Ledger) -> list[Verdict]:
-    """Decide the appends in order; what is accepted is staged in the ledger.
+    """Judge the appends in order, and stage the accepted ones in the ledger.
 
-    Ids come first, then `unless`: a retry whose first try was stored must be told so, not be
-    refused because of a conflict with itself.
+    Ids are checked first, then `unless`, then conditions. A retry whose first attempt was stored must get the result
+    of that attempt. It must not be refused because of a conflict with itself.
     """
     return [_judge_one(append, ledger) for append in appends]
 
@@ -114,7 +115,7 @@ def _judge_one(append: Append, ledger: Ledger) -> Verdict:
 
 
 def judge_ids(places: Sequence[tuple[UUID, int | None]]) -> Placed | Overlapping | None:
-    """What an append's ids decide, given where each is stored: None when all of them are new."""
+    """The verdict that follows from an append's ids and their stored positions. None: no id is stored."""
     stored = [(id, position) for id, position in places if position is not None]
     if not stored:
         return None
@@ -126,9 +127,9 @@ def judge_ids(places: Sequence[tuple[UUID, int | None]]) -> Placed | Overlapping
 
 
 def records_of(appends: Iterable[Append], verdicts: Iterable[Verdict]) -> list[RecordedAppend]:
-    """What to keep of the appends that were stored just now, for an engine that records conditions.
+    """The conditions of the appends that were stored just now, for an engine that records conditions.
 
-    An append without events has no place in the log, so nothing is kept of it.
+    An append without events has no position in the log, so its conditions are not recorded.
     """
     return [
         recorded(append, verdict.first, verdict.last)
@@ -140,14 +141,3 @@ def records_of(appends: Iterable[Append], verdicts: Iterable[Verdict]) -> list[R
 def recorded(append: Append, first: int, last: int) -> RecordedAppend:
     unless = None if append.unless is None else append.unless.to_json()
     return RecordedAppend(first, last, encode_conditions(append.conditions), unless)
-
-
-class GroupCommit(Gathering[Append, Verdict]):
-    """Batches what concurrent callers append; `commit` stores one batch and gives its verdicts."""
-
-    def __init__(self, commit: Callable[[Sequence[Append]], Sequence[Verdict]]) -> None:
-        super().__init__(commit, most=BATCH_EVENTS, size=lambda append: len(append.events))
-
-    def append(self, append: Append) -> Verdict:
-        """Have the append committed, by whoever leads, and return its verdict."""
-        return self.ask(append)

@@ -1,10 +1,10 @@
-"""Who subscribed to an event, found by bucket.
+"""Which subscribers an event goes to, found by bucket.
 
-Subscribers are kept by the buckets that their queries read; an event looks up the buckets that
-it writes. That costs the same for one subscriber and for a million: nobody is asked whether
-they are interested. The theorem `exact_upto` lets an event try only subsets as large as some
-query names; an event with so many tags that even those outnumber the targets in use asks the
-targets instead.
+Subscribers are stored under the buckets that their queries read. `route` looks up the buckets that an event writes.
+The cost of that does not depend on the number of subscribers. By the theorem `exact_upto`, it is enough to look up
+subsets of tags of the sizes that the queries name. If an event has so many tags that there are more such subsets than
+buckets in use, `route` compares the event with each bucket in use instead. tests/unit/test_routing.py holds both ways
+against the definition of matching.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from itertools import combinations
 from math import comb
 from typing import Generic, TypeVar
 
-from .buckets import ANY, Bucket, Classified, read_targets
-from .model import Query
+from ..buckets import ANY, Bucket, Classified, read_targets
+from ..model import Query
 
 Subscriber = TypeVar("Subscriber")
 
 
 class Router(Generic[Subscriber]):
+    """Maps queries to subscribers."""
+
     def __init__(self) -> None:
         self._targets: dict[Bucket, set[Subscriber]] = {}
         self._sizes: Counter[int] = Counter()
@@ -44,17 +46,17 @@ class Router(Generic[Subscriber]):
                 del self._sizes[len(target[0])]
 
     def route(self, event: Classified) -> set[Subscriber]:
-        """Every subscriber whose query matches the event, once."""
+        """The subscribers whose queries match the event."""
         tags = sorted(event.tags)
         if 2 * sum(comb(len(tags), size) for size in self._sizes) > len(self._targets):
-            return self._ask_targets(event)
+            return self._compare_targets(event)
         found: set[Subscriber] = set()
         for size in self._sizes:
             for subset in combinations(tags, size):
                 found.update(self._targets.get((subset, event.type), ()), self._targets.get((subset, ANY), ()))
         return found
 
-    def _ask_targets(self, event: Classified) -> set[Subscriber]:
+    def _compare_targets(self, event: Classified) -> set[Subscriber]:
         found: set[Subscriber] = set()
         for (tags, type_), subscribers in self._targets.items():
             if (type_ is ANY or type_ == event.type) and event.tags.issuperset(tags):

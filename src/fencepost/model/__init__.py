@@ -1,0 +1,76 @@
+"""The values that a store takes and returns: events, queries, conditions, and their limits.
+
+Every value is immutable and is checked when it is created. So an event or a query that exists can be stored or answered
+by every engine. The error for a malformed value names the field, the size of the value and the limit.
+
+limits       how large each value may be
+checks       checks one field each, and returns the checked value or raises `InvalidInput`
+encodings    the stored forms of tags, metadata and times
+events       `Event`, to be appended, and `SequencedEvent`, as stored
+queries      `Query` and its items, with their JSON form
+conditions   `AppendCondition`, the results of appends, and their recorded conditions
+"""
+
+from .checks import checked_all, checked_id, checked_name, checked_position, checked_tags, checked_type
+from .conditions import AppendCondition, Placed, RecordedAppend, encode_conditions
+from .encodings import decode_metadata, decode_moment, decode_tags, encode_metadata, encode_moment, encode_tags
+from .events import Event, SequencedEvent, event_of
+from .limits import (
+    HOW_BUCKETS_COUNT,
+    MAX_APPEND_BYTES,
+    MAX_BUCKETS,
+    MAX_CONDITION_BUCKETS,
+    MAX_CONDITIONS,
+    MAX_DATA_BYTES,
+    MAX_EVENTS,
+    MAX_ITEMS,
+    MAX_METADATA_BYTES,
+    MAX_NAME_BYTES,
+    MAX_POSITION,
+    MAX_TAG_BYTES,
+    MAX_TAGS,
+    MAX_TYPE_BYTES,
+    MAX_TYPES,
+)
+from .queries import Query, QueryItem, item_of, query_of_items
+
+__all__ = [
+    "HOW_BUCKETS_COUNT",
+    "MAX_APPEND_BYTES",
+    "MAX_BUCKETS",
+    "MAX_CONDITIONS",
+    "MAX_CONDITION_BUCKETS",
+    "MAX_DATA_BYTES",
+    "MAX_EVENTS",
+    "MAX_ITEMS",
+    "MAX_METADATA_BYTES",
+    "MAX_NAME_BYTES",
+    "MAX_POSITION",
+    "MAX_TAGS",
+    "MAX_TAG_BYTES",
+    "MAX_TYPES",
+    "MAX_TYPE_BYTES",
+    "AppendCondition",
+    "Event",
+    "Placed",
+    "Query",
+    "QueryItem",
+    "RecordedAppend",
+    "SequencedEvent",
+    "checked_all",
+    "checked_id",
+    "checked_name",
+    "checked_position",
+    "checked_tags",
+    "checked_type",
+    "decode_metadata",
+    "decode_moment",
+    "decode_tags",
+    "encode_conditions",
+    "encode_metadata",
+    "encode_moment",
+    "encode_tags",
+    "event_of",
+    "item_of",
+    "query_of_items",
+]

@@ -1,0 +1,36 @@
+"""Which process a store belongs to. A store cannot be used in a forked child.
+
+A fork copies a store's memory, but not its threads and POSIX locks, and the child shares its sockets with the parent.
+So every object that holds one of these has an `Owner`, and refuses to work in another process. The tests named
+test_fork.py hold this for each engine.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from .errors import StoreClosed
+
+FORKED: Final = (
+    "the store was opened in the process that this process was forked from: fork before you open the store, "
+    "or start processes with multiprocessing's 'spawn' or 'forkserver'"
+)
+
+
+class Owner:
+    """Remembers the process that created it."""
+
+    __slots__ = ("_process",)
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    @property
+    def is_this_process(self) -> bool:
+        return os.getpid() == self._process
+
+    def check(self) -> None:
+        """Raise `StoreClosed` in any other process."""
+        if os.getpid() != self._process:
+            raise StoreClosed(FORKED)
