@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from tests.crash.small import shrink
+from tests.support.small import shrink
 
 
 @pytest.fixture

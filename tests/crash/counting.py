@@ -1,6 +1,6 @@
 """A child that counts in the store, from several threads, until it is killed or told to stop.
 
-Each append takes one of a few counters from n to n + 1, on the condition that nobody else has: so
+Each append takes one of a few counters from n to n + 1, on the condition that no other process has: so
 the counters have no gap and no number twice exactly if the conditions have held. An append is of
 several events, and reported when it is acknowledged.
 """
@@ -14,8 +14,8 @@ import threading
 from pathlib import Path
 from uuid import uuid4
 
-from tests.crash.reporting import report
-from tests.crash.small import shrink
+from tests.support.reporting import report
+from tests.support.small import shrink
 
 import fencepost
 from fencepost import AppendCondition, ConditionFailed, Event, EventStore, Query
@@ -46,7 +46,7 @@ def count_up(store: EventStore, reports: Path, number: int, stop: Path, seed: st
 
 
 def fail(error: threading.ExceptHookArgs) -> None:
-    """A thread that fails takes the process with it, or nobody would notice."""
+    """A thread that fails takes the process with it, or the failure would not be noticed."""
     threading.__excepthook__(error)
     os._exit(1)
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import apsw
 import pytest
 from tests.crash.workload import NAME, Attempt, attempts, check_store, open_on
+from tests.support.disk import Disk, PowerCut, by_chance, everything, failing, no_fault, nothing
 
 from fencepost import EventStore, Placed, StoreError
-from fencepost.testing.disk import Disk, PowerCut, by_chance, everything, failing, no_fault, nothing
 
 pytestmark = pytest.mark.usefixtures("small")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import apsw
 import pytest
 from tests.crash.workload import NAME, Attempt, attempts, check_index, check_store, open_on
+from tests.support.disk import Disk, PowerCut, everything, failing, no_fault, nothing
 
 from fencepost import EventStore, Placed, StoreError, StoreUnavailable
-from fencepost.testing.disk import Disk, PowerCut, everything, failing, no_fault, nothing
 
 pytestmark = pytest.mark.usefixtures("small")
 

@@ -1,4 +1,4 @@
-"""Processes are killed in the middle of what they do, again and again, and the others go on."""
+"""Processes are killed again and again while they append, and the other processes continue."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from itertools import groupby
 from pathlib import Path
 
 from tests.crash import counting
+from tests.support.processes import Child
+from tests.support.thorough import times
 
 import fencepost
 from fencepost import SequencedEvent
 from fencepost.engines.sqlite import verify
-from fencepost.testing.processes import Child
 
-ROUNDS = 12
+ROUNDS = times(6, thorough=30)
 THREADS = 3
 
 

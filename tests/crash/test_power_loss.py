@@ -1,4 +1,4 @@
-"""The power goes: at every step of a workload, with every kind of remains.
+"""Power loss at every step of a workload, with every kind of partly written file.
 
 The workload flushes the tail, merges generations, checkpoints the write-ahead log and closes and
 opens the store on its way; that it does so is checked too, or the tests would say little.
@@ -16,8 +16,7 @@ from pathlib import Path
 import apsw
 import pytest
 from tests.crash.workload import NAME, Attempt, attempts, check_store, open_on
-
-from fencepost.testing.disk import Disk, Platter, PowerCut, Step, nothing, power_cuts
+from tests.support.disk import Disk, Platter, PowerCut, Step, nothing, power_cuts
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -61,8 +60,8 @@ def test_a_power_cut_at_any_step_loses_nothing_acknowledged_and_tears_no_append(
     run(disk, before, script)
     assert disk.marks() == script
     survived = [len(check_cut(cut, after, script)) > len(cut.marks) for cut in power_cuts(disk.log)]
-    assert survived.count(True) > 10, "an append that nobody was told of is there in some cases"
-    assert survived.count(False) > 100, "and in others it is not"
+    assert survived.count(True) > 10, "an unacknowledged append is there in some cases"
+    assert survived.count(False) > 100, "and in other cases it is not"
     check_that_everything_happened(disk, before)
 
 
@@ -71,7 +70,7 @@ def check_that_everything_happened(disk: Disk, folder: Path) -> None:
     try:
         levels = connection.execute("SELECT max(level), count(*) FROM generations WHERE state = 'ready'").get
         assert levels[0] >= 1, "generations were merged"
-        assert levels[1] > 1, "and others follow them"
+        assert levels[1] > 1, "and other operations follow them"
     finally:
         connection.close()
     first_mark = next(number for number, step in enumerate(disk.log) if step.kind == "mark")
@@ -88,7 +87,7 @@ def test_a_power_cut_while_recovering_from_a_power_cut_loses_nothing_either(befo
         for attempt in first.marks:
             again.mark(attempt)
         with open_on(again, before) as store:
-            # What somebody has read is as good as acknowledged.
+            # An event that was read must survive like an acknowledged one.
             there = len({event.data.split(b".")[0] for event in store.read()})
             for attempt in script[len(first.marks) : there]:
                 again.mark(attempt)

@@ -8,11 +8,11 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from tests.support.disk import Disk
 
 import fencepost
 from fencepost import AppendCondition, ConditionFailed, Event, EventStore, Placed, Query, StoreError
 from fencepost.engines.sqlite import SqliteEngine, verify
-from fencepost.testing.disk import Disk
 
 NAME = "store.db"
 
@@ -29,7 +29,7 @@ class Attempt:
         return ("consumer", self.number) if self.number % 5 == 0 else None
 
     def made(self, store: EventStore) -> Placed:
-        """On the condition that nothing has happened to the wallet since the head: which is always true."""
+        """Append on the condition that the wallet has no event above the head, which always holds."""
         condition = AppendCondition(Query.of(tags={f"wallet:{self.number % 3}"}), after=store.head())
         return store.append(self.events, condition, checkpoint=self.checkpoint)
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.crash.small import shrink
+from tests.support.small import shrink
 
 import fencepost
 from fencepost import EventStore

@@ -1,4 +1,4 @@
-"""What somebody else does to a store's file, in a process of their own.
+"""What another program does to a store's file, in a process of its own.
 
 The standard library has an SQLite of its own, and two of them on one file in one process would drop
 each other's locks. So it is used out there only.

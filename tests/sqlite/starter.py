@@ -1,4 +1,4 @@
-"""A child that opens new stores when it is told to, at the same time as others, and appends to them."""
+"""A child that opens new stores on command, at the same time as other processes, and appends to them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from time import sleep
 
-from tests.crash.reporting import report
+from tests.support.reporting import report
 
 import fencepost
 from fencepost import Event
@@ -15,7 +15,7 @@ from fencepost.engines.sqlite import SqliteEngine
 
 
 def main(reports: str, folder: str, rounds: str) -> None:
-    assert SqliteEngine, "everything is imported before the others start"
+    assert SqliteEngine, "everything is imported before the other processes start"
     parent = os.getppid()
     for number in range(int(rounds)):
         report(reports, "ready")

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import threading
+from contextlib import closing
 from pathlib import Path
+from uuid import UUID
 
 import apsw
 import pytest
-from tests.sqlite import reader, starter
+from tests.sqlite import starter
 from tests.sqlite.outside import outside
+from tests.support.processes import Child
+from tests.support.thorough import times
 
 import fencepost
 from fencepost import Event, EventStore, FormatUnsupported, StoreUnavailable
 from fencepost.engines.sqlite import files
-from fencepost.testing.processes import Child
+from fencepost.engines.sqlite.layout import CONTENT_COLUMNS, AppendRow, CheckpointRow, EventRow
 
-BLOCKED_S = 0.3  # after so long, who has not opened the file waits
-ROUNDS = 8
+BLOCKED_S = 0.3  # a thread that has not opened the file by then is waiting
+ROUNDS = times(4, thorough=12)
 
 
 def test_a_file_is_made_and_found_again_with_what_was_stored(path: Path) -> None:
@@ -28,11 +30,29 @@ def test_a_file_is_made_and_found_again_with_what_was_stored(path: Path) -> None
         assert [event.data for event in store.read()] == [b"1"]
 
 
+@pytest.mark.parametrize(
+    ("table", "row"), [("events", EventRow), ("appends", AppendRow), ("checkpoints", CheckpointRow)]
+)
+def test_the_layout_names_the_columns_of_the_table_in_their_order(path: Path, table: str, row: type[EventRow]) -> None:
+    with fencepost.open(path, record_conditions=True):
+        columns = [name for (name,) in outside(path, f"SELECT name FROM pragma_table_info('{table}')")]
+    assert tuple(columns) == row._fields
+
+
+def test_an_event_takes_the_columns_of_its_row_in_their_order(path: Path) -> None:
+    with fencepost.open(path) as store:
+        store.append([Event("Opened", data=b"1", tags={"a"}, id=UUID(int=7), metadata={"by": "ada"})])
+        (event,) = store.read()
+        with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+            (row,) = connection.execute(f"SELECT {CONTENT_COLUMNS} FROM events")
+    assert event.stored == row
+
+
 def test_the_file_says_what_it_is_and_can_be_read_with_any_sqlite_tool(path: Path) -> None:
     with fencepost.open(path) as store:
         store.append([Event("Opened", data=b'{"a": 1}', tags={"b", "a"}, metadata={"by": "me"})])
     assert outside(path, "PRAGMA application_id") == [[0x46504F53]]
-    assert outside(path, "PRAGMA user_version") == [[1]]
+    assert outside(path, "PRAGMA user_version") == [[2]]
     assert outside(path, "PRAGMA journal_mode") == [["wal"]]
     columns = "SELECT position, type, tags, CAST(data AS TEXT), id, metadata FROM events"
     assert outside(path, columns) == [[1, "Opened", '["a","b"]', '{"a": 1}', None, '{"by":"me"}']]
@@ -40,15 +60,15 @@ def test_the_file_says_what_it_is_and_can_be_read_with_any_sqlite_tool(path: Pat
 
 def test_a_newer_format_is_refused_and_says_to_upgrade(path: Path) -> None:
     fencepost.open(path).close()
-    outside(path, "PRAGMA user_version = 2")
-    with pytest.raises(FormatUnsupported, match=r"format 2.*upgrade Fencepost"):
+    outside(path, "PRAGMA user_version = 3")
+    with pytest.raises(FormatUnsupported, match=r"format 3.*upgrade Fencepost"):
         fencepost.open(path)
 
 
 def test_another_applications_sqlite_file_is_refused_and_left_as_it_is(path: Path) -> None:
     outside(path, "CREATE TABLE theirs (a)")
     content = path.read_bytes()
-    with pytest.raises(FormatUnsupported, match="no Fencepost store"):
+    with pytest.raises(FormatUnsupported, match="not a Fencepost store"):
         fencepost.open(path)
     assert path.read_bytes() == content
 
@@ -56,7 +76,7 @@ def test_another_applications_sqlite_file_is_refused_and_left_as_it_is(path: Pat
 @pytest.mark.parametrize("content", [b"a text\n", b"this is a text and no database\n" * 500])
 def test_a_file_that_is_not_sqlite_is_refused_and_left_as_it_is(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(FormatUnsupported, match="no Fencepost store"):
+    with pytest.raises(FormatUnsupported, match="not a Fencepost store"):
         fencepost.open(path)
     assert path.read_bytes() == content
 
@@ -67,14 +87,10 @@ def test_an_empty_file_becomes_a_store(path: Path) -> None:
         assert store.append([Event("Opened")]).first == 1
 
 
-def test_a_file_in_a_folder_that_is_missing_is_out_of_reach(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnavailable, match="is the folder there"):
-        fencepost.open(tmp_path / "missing" / "store.db")
-
-
-def test_a_folder_is_no_store(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnavailable):
-        fencepost.open(tmp_path)
+def test_an_empty_database_of_another_application_is_refused(path: Path) -> None:
+    outside(path, "PRAGMA application_id = 7")
+    with pytest.raises(FormatUnsupported, match="not a Fencepost store"):
+        fencepost.open(path)
 
 
 def test_without_create_a_missing_file_is_not_made(path: Path) -> None:
@@ -83,23 +99,7 @@ def test_without_create_a_missing_file_is_not_made(path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_store_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
-    # Outside of tmp_path, whose parents only their owner may enter: the child gives up being root.
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "store.db"
-        with fencepost.open(path) as store:
-            store.append([Event("Opened")])
-        path.chmod(0o444)
-        os.chmod(folder, 0o555)
-        with Child(reader.__file__, tmp_path / "reports", path) as child:
-            child.result()
-            (said,) = child.lines()
-        assert said.startswith("StoreUnavailable")
-        assert "may this user write to it?" in said
-        os.chmod(folder, 0o755)
-
-
-def test_who_opens_a_new_file_waits_for_whoever_is_just_making_it(path: Path) -> None:
+def test_opening_a_new_file_waits_for_the_process_that_creates_it(path: Path) -> None:
     maker = apsw.Connection(str(path))
     maker.execute("BEGIN IMMEDIATE")
     opened: list[EventStore] = []
@@ -114,7 +114,7 @@ def test_who_opens_a_new_file_waits_for_whoever_is_just_making_it(path: Path) ->
     store.close()
 
 
-def test_a_store_that_another_makes_while_it_is_looked_at_is_not_taken_for_somebody_elses_file(
+def test_a_store_that_another_process_creates_meanwhile_is_not_taken_for_another_programs_file(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_ours = files._is_ours

@@ -1,4 +1,4 @@
-"""Several handles on one file, as several processes have them: each learns in time what the others did."""
+"""Several handles on one file, as several processes have them: each sees what the other handles append."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from uuid import UUID
 import apsw
 import pytest
 from tests.crash.workload import NAME, open_on
+from tests.support.disk import Disk, Step, failing, no_fault
 
 from fencepost import (
     AppendCondition,
@@ -26,14 +27,15 @@ from fencepost import (
     StoreError,
 )
 from fencepost.buckets import matches
-from fencepost.commit import Append, Ledger, Verdict, judge
-from fencepost.engines.sqlite import SqliteEngine, drafts, engine, reading, verify
-from fencepost.engines.sqlite.tail import KEPT_BYTES, Tail
-from fencepost.testing.disk import Disk, Step, failing, no_fault
+from fencepost.core.judging import Append, Ledger, Verdict, judge
+from fencepost.engines.sqlite import SqliteEngine, committing, fetching, ledger, sizes, verify
+from fencepost.engines.sqlite.short_reads import Read, ShortReads
+from fencepost.engines.sqlite.sizes import KEPT_BYTES
+from fencepost.engines.sqlite.tail import Tail
 
 Open = Callable[[], EventStore]
 
-BLOCKED_S = 0.2  # after so long, a rival that has not ended waits for the one whom it races
+BLOCKED_S = 0.2  # a rival that has not ended by then waits for the writer that it races with
 
 A = Query.of(tags={"a"})
 B = Query.of(tags={"b"})
@@ -44,26 +46,26 @@ def tagged(tag: str, count: int = 1) -> list[Event]:
 
 
 def sqlite_of(store: EventStore) -> SqliteEngine:
-    engine = store._engine
+    engine = store.engine
     assert isinstance(engine, SqliteEngine)
     return engine
 
 
-def short_reads(store: EventStore) -> reading.ShortReads:
+def short_reads(store: EventStore) -> ShortReads:
     return sqlite_of(store)._short
 
 
 def overtake(monkeypatch: pytest.MonkeyPatch, store: EventStore, rival: Callable[[], None]) -> None:
     """Call the rival between the judging and the inserting of each batch that holds no lock."""
-    sqlite = sqlite_of(store)
-    insert = sqlite._insert
+    committer = sqlite_of(store)._writable()
+    insert = committer._insert
 
     def overtaken(rows: Any, records: Any) -> None:
-        if not sqlite._writer.in_transaction:
+        if not committer.writer.in_transaction:
             rival()
         insert(rows, records)
 
-    monkeypatch.setattr(sqlite, "_insert", overtaken)
+    monkeypatch.setattr(committer, "_insert", overtaken)
 
 
 def test_a_condition_sees_what_another_handle_has_stored(open_store: Open) -> None:
@@ -103,7 +105,7 @@ def test_an_unrelated_event_that_comes_between_judging_and_inserting_only_moves_
         other.append(tagged("x"), AppendCondition(A, after=3))
 
 
-def test_who_is_overtaken_again_and_again_takes_the_write_lock(
+def test_a_batch_that_is_overtaken_again_and_again_takes_the_write_lock(
     open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = open_store(), open_store()
@@ -111,7 +113,7 @@ def test_who_is_overtaken_again_and_again_takes_the_write_lock(
     overtake(monkeypatch, one, lambda: overtakings.append(other.append(tagged("b"))))
     placed = one.append(tagged("a"), AppendCondition(A))
     assert placed.first == len(overtakings) + 1
-    assert len(overtakings) == engine.OPTIMISTIC_TRIES
+    assert len(overtakings) == sizes.OPTIMISTIC_TRIES
 
 
 def test_an_append_of_many_statements_is_overtaken_as_a_whole(
@@ -125,12 +127,12 @@ def test_an_append_of_many_statements_is_overtaken_as_a_whole(
 
 
 def test_a_refusal_too_is_judged_by_what_is_in_the_file(open_store: Open) -> None:
-    """Nothing is inserted for a refusal, so nothing collides: the head has to be looked at."""
+    """A refusal inserts nothing, so it cannot collide with another append: the head must be checked."""
     one, other = open_store(), open_store()
     first, second = Event("Happened", id=UUID(int=1)), Event("Happened", id=UUID(int=2))
     one.append([first])
     other.append([second])
-    # By what this handle knows, one of the ids is stored and one is not.
+    # As far as this handle knows, one of the ids is stored and the other is not.
     assert one.append([first, second]) == Placed(1, 2, already=True)
 
 
@@ -157,7 +159,7 @@ def test_a_checkpoint_that_is_moved_between_judging_and_storing_is_not_moved_bac
             rivals[0].join(BLOCKED_S)
         return verdicts
 
-    monkeypatch.setattr(engine, "judge", judge_slowly)
+    monkeypatch.setattr(committing, "judge", judge_slowly)
     one.append([], checkpoint=("consumer", 6))
     rivals[0].join()
     assert one.checkpoint("consumer") == 7
@@ -168,16 +170,16 @@ def test_a_condition_on_what_was_the_tail_a_moment_ago_is_judged_in_memory(
     open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store()
-    while sqlite_of(store)._view.older is None:
+    while sqlite_of(store)._tail.view.older is None:
         store.append(tagged("b"))
-    before = sqlite_of(store)._view.tail.floor - 1
-    assert sqlite_of(store)._view.older.floor <= before, "the condition begins in the tail before"  # type: ignore[union-attr]
+    before = sqlite_of(store)._tail.view.tail.floor - 1
+    assert sqlite_of(store)._tail.view.older.floor <= before, "the condition begins in the tail before"  # type: ignore[union-attr]
 
     def on_disk(*given: object) -> None:
         raise AssertionError("the disk was asked")
 
-    monkeypatch.setattr(drafts, "shortlist", on_disk)
-    monkeypatch.setattr(drafts, "ready_parts", on_disk)
+    monkeypatch.setattr(ledger, "shortlist", on_disk)
+    monkeypatch.setattr(ledger, "ready_parts", on_disk)
     assert store.append(tagged("x"), AppendCondition(A, after=before)).first > before
     with pytest.raises(ConditionFailed) as refusal:
         store.append(tagged("x"), AppendCondition(B, after=before))
@@ -191,7 +193,7 @@ def test_a_short_reading_by_two_tags_finds_those_that_have_both(open_store: Open
     store.append([*tagged("a"), both, *tagged("b")])
     for _ in range(20):
         store.append(tagged("c"))
-    assert sqlite_of(store)._view.tail.floor > 3, "they are on disk"
+    assert sqlite_of(store)._tail.view.tail.floor > 3, "they are on disk"
     query = Query.of(tags={"a", "b"})
     assert [event.position for event in store.read(query)] == [2]
     with pytest.raises(ConditionFailed) as refusal:
@@ -202,39 +204,52 @@ def test_a_short_reading_by_two_tags_finds_those_that_have_both(open_store: Open
 async def test_a_reading_of_large_events_is_not_done_on_the_event_loop(
     open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They come all the same, from a thread."""
-    monkeypatch.setattr(reading, "SHORT_BYTES", 3 * KEPT_BYTES)
+    """The events are still read, in a thread."""
+    monkeypatch.setattr(sizes, "SHORT_BYTES", 3 * KEPT_BYTES)
     store = open_store()
     store.append([Event("Large", data=b"x" * (KEPT_BYTES + 1), tags={"a"}) for _ in range(3)])
 
-    async def begun(query: Query, limit: int | None) -> bool:
-        ready = await sqlite_of(store).begin_awaiting(query, after=0, upto=None, limit=limit, backwards=False)
-        return ready is not None
+    threads = 0
 
-    assert await begun(A, 2)
-    assert not await begun(A, None)
+    async def in_thread(call: Callable[[], Any]) -> Any:
+        nonlocal threads
+        threads += 1
+        return call()
+
+    async def count(limit: int | None) -> int:
+        begun = await sqlite_of(store).begin_async(
+            A, after=0, upto=None, limit=limit, backwards=False, in_thread=in_thread
+        )
+        return len(begun.page)
+
+    assert (await count(2), threads) == (2, 0)
+    assert (await count(None), threads) == (3, 1)
     assert [event.position for event in store.read(A)] == [1, 2, 3]
 
 
-def test_a_short_reading_that_fails_fails_for_the_one_who_asked_alone(
+def test_a_short_read_that_fails_fails_for_its_own_caller_alone(
     open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store()
     for tag in ("a", "b"):  # too large to be kept in memory
         store.append([Event("Happened", data=bytes(KEPT_BYTES + 1), tags={tag})])
-    rows_at = reading._rows_at
+    few_at, at = fetching.EventRows.few_at, fetching.EventRows.at
 
-    def broken_for_b(connection: apsw.Connection, keys: list[int]) -> apsw.Cursor:
-        if keys == [2]:
-            raise apsw.CorruptError("planted")
-        return rows_at(connection, keys)
+    def broken_for_b(fetch: Callable[..., Any]) -> Callable[..., Any]:
+        def fetch_unless_b(rows: fetching.EventRows, connection: apsw.Connection, keys: list[int], *more: int) -> Any:
+            if keys == [2]:
+                raise apsw.CorruptError("planted")
+            return fetch(rows, connection, keys, *more)
 
-    monkeypatch.setattr(reading, "_rows_at", broken_for_b)
-    reads = [reading.Read(query, 0, None, None, False) for query in (A, B)]
+        return fetch_unless_b
+
+    monkeypatch.setattr(fetching.EventRows, "few_at", broken_for_b(few_at))
+    monkeypatch.setattr(fetching.EventRows, "at", broken_for_b(at))
+    reads = [Read(query, 0, None, None, False) for query in (A, B)]
     (_, of_a), (reach, of_b) = short_reads(store).begin(reads)
     assert of_a is not None
     assert [event.position for event in of_a] == [1]
-    assert (reach, of_b) == (2, None), "it is left to the one who asked"
+    assert (reach, of_b) == (2, None), "the read is left to its caller"
     with pytest.raises(StoreCorrupt, match="planted"):
         list(store.read(B))
     assert [event.position for event in store.read(A)] == [1]
@@ -245,7 +260,7 @@ def test_a_short_reading_that_fails_fails_for_the_one_who_asked_alone(
 def test_what_several_handles_have_appended_is_read_alike_from_memory_and_from_disk(
     open_store: Open, monkeypatch: pytest.MonkeyPatch, busy: bool
 ) -> None:
-    monkeypatch.setattr(reading, "SHORT_READ", 100)
+    monkeypatch.setattr(sizes, "SHORT_EVENTS", 100)
     chance = random.Random(3)
     stores = [open_store(), open_store()]
     writing = sqlite_of(stores[0])._writing
@@ -261,20 +276,21 @@ def test_what_several_handles_have_appended_is_read_alike_from_memory_and_from_d
         bounds = {"after": after, "upto": upto, "limit": chance.choice([None, 2]), "backwards": number % 2 == 0}
         expected = [at for at, each in enumerate(log, 1) if matches(each, query) and after < at <= upto]
         expected = (expected[::-1] if bounds["backwards"] else expected)[: bounds["limit"]]
-        with writing if busy else nullcontext():  # then what others have appended is not taken into the tail
-            ((_, page),) = short_reads(stores[0]).begin([reading.Read(query, **bounds)])
+        # While the lock is held, the tail does not take in what other handles have appended.
+        with writing if busy else nullcontext():
+            ((_, page),) = short_reads(stores[0]).begin([Read(query, **bounds)])
         assert page is not None, "it is short"
         assert [(event.position, event.event) for event in page] == [(at, log[at - 1]) for at in expected]
 
 
-def test_who_was_overtaken_looks_around_before_judging_for_a_while(
+def test_after_a_collision_the_next_batches_catch_up_before_judging(
     open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = open_store(), open_store()
-    sqlite = sqlite_of(one)
+    committer = sqlite_of(one)._writable()
     judged = []
-    judge_and_store = sqlite._judge_and_store
-    monkeypatch.setattr(sqlite, "_judge_and_store", lambda *batch: judged.append(1) or judge_and_store(*batch))
+    judge_and_store = committer._judge_and_store
+    monkeypatch.setattr(committer, "_judge_and_store", lambda *batch: judged.append(1) or judge_and_store(*batch))
     attempts = []
     for _ in range(4):
         other.append(tagged("b"))
@@ -282,9 +298,9 @@ def test_who_was_overtaken_looks_around_before_judging_for_a_while(
         one.append(tagged("a"))
         attempts.append(len(judged))
     assert attempts == [2, 1, 1, 1]
-    for _ in range(engine.ALERT_BATCHES):
+    for _ in range(sizes.ALERT_BATCHES):
         one.append(tagged("a"))
-    assert sqlite._alert == 0, "nobody else has appended since"
+    assert committer._alert == 0, "no other handle has appended since"
 
 
 @pytest.mark.usefixtures("small")
@@ -293,7 +309,7 @@ def test_a_handle_whose_tail_was_flushed_by_another_judges_rightly(open_store: O
     one.append(tagged("a"))
     for _ in range(20):
         other.append(tagged("b"))
-    assert sqlite_of(other)._view.tail.floor > sqlite_of(one)._view.committed, (
+    assert sqlite_of(other)._tail.view.tail.floor > sqlite_of(one)._tail.view.committed, (
         "the tail was flushed beyond what one knows"
     )
     with pytest.raises(ConditionFailed) as refusal:
@@ -346,10 +362,10 @@ def test_a_check_that_cannot_be_made_is_a_storage_error_and_no_refusal(small: No
 
 
 @pytest.mark.parametrize("stop_at", [3, 17])
-def test_a_catching_up_that_was_broken_off_is_begun_anew(
+def test_catching_up_starts_again_after_an_interrupt(
     open_store: Open, monkeypatch: pytest.MonkeyPatch, stop_at: int
 ) -> None:
-    """An interrupt comes anywhere, also in the middle of an addition to the tail."""
+    """An interrupt may come anywhere, for example in the middle of an addition to the tail."""
     one, other = open_store(), open_store()
     one.append(tagged("a"))
     other.append(tagged("b", 20))
@@ -405,7 +421,7 @@ def test_two_handles_that_checkpoint_at_the_same_time_do_not_fail_each_others_ap
             # The file itself is written by checkpoints only: one handle is in the middle of its own.
             if step.kind == "write" and step.file == NAME and not met:
                 met.append(step)
-                sqlite_of(other)._wal_pages = engine.CHECKPOINT_PAGES
+                sqlite_of(other)._writable().log.pages = sizes.CHECKPOINT_PAGES
                 other.append(tagged("b"))
 
         disk.fault = meet
@@ -419,7 +435,7 @@ def test_two_handles_that_checkpoint_at_the_same_time_do_not_fail_each_others_ap
 
 
 @pytest.mark.usefixtures("small")
-def test_who_opens_the_file_during_a_checkpoint_waits_for_its_end(tmp_path: Path) -> None:
+def test_opening_the_file_during_a_checkpoint_waits_for_its_end(tmp_path: Path) -> None:
     disk = Disk()
     opened: list[EventStore] = []
     opening = threading.Thread(target=lambda: opened.append(open_on(disk, tmp_path)))

@@ -1,6 +1,6 @@
-"""Ctrl-C at any moment of the main thread, as in a notebook whose user goes on with the same store.
+"""Ctrl-C at any moment of the main thread, as in a notebook whose user continues with the same store.
 
-Nothing acknowledged afterwards is lost, nobody waits for ever, and what is in memory is what is in the file.
+Nothing acknowledged afterwards is lost, no thread waits for ever, and what is in memory is what is in the file.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from typing import Any
 
 import apsw
 import pytest
-from tests.crash.small import shrink
+from tests.support.small import shrink
 
 import fencepost
 from fencepost import Event, EventStore, Query, SequencedEvent
-from fencepost.engines.sqlite import SqliteEngine, files, verify
+from fencepost.engines.sqlite import SqliteEngine, connections, verify
+from fencepost.engines.sqlite.connections import run
 from fencepost.engines.sqlite.tail import Tail
 
 A = Query.of(tags={"a"})
@@ -56,7 +57,7 @@ def interrupted_after(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def another_writes(path: Path, seconds: float) -> Iterator[None]:
-    """As another process would: a transaction that is open for so long."""
+    """Write as another process would, in a transaction that stays open for `seconds`."""
     holds = threading.Event()
 
     def hold() -> None:
@@ -92,7 +93,7 @@ def test_a_connection_that_was_left_in_a_transaction_reads_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shrink(monkeypatch.setattr)
-    run = files.run
+    run = connections.run
     by_type = Query.of(types={"T"})
 
     def interrupting(connection: apsw.Connection, sql: str, bindings: Any = None) -> list[Any]:
@@ -106,8 +107,8 @@ def test_a_connection_that_was_left_in_a_transaction_reads_no_more(
         for _ in range(20):
             store.append([EVENT])
         with monkeypatch.context() as patch:
-            patch.setattr(files, "run", interrupting)
-            patch.setattr(files, "roll_back", lambda connection: None)
+            patch.setattr(connections, "run", interrupting)
+            patch.setattr(connections, "roll_back", lambda connection: None)
             with pytest.raises(KeyboardInterrupt):
                 list(store.read(by_type))
         store.append([EVENT])
@@ -137,9 +138,9 @@ def test_an_interrupt_while_the_tail_is_cut_leaves_no_gap(tmp_path: Path, monkey
 def test_an_interrupt_before_what_was_added_is_known_to_be_committed(tmp_path: Path) -> None:
     with fencepost.open(tmp_path / "log.db") as store:
         store.append([EVENT])
-        engine = store._engine
+        engine = store.engine
         assert isinstance(engine, SqliteEngine)
-        engine._view.tail.add("T", frozenset({"a"}), None)
+        engine._tail.view.tail.add("T", frozenset({"a"}), None)
         for head in (2, 3):
             assert store.append([EVENT]).last == head
         assert [event.position for event in store.read(A)] == [1, 2, 3]
@@ -149,20 +150,20 @@ def test_what_an_interrupt_left_uncommitted_is_taken_back_by_the_next_append(tmp
     path = tmp_path / "log.db"
     with fencepost.open(path) as store, fencepost.open(path) as other:
         store.append([EVENT])
-        engine = store._engine
+        engine = store.engine
         assert isinstance(engine, SqliteEngine)
         for statement in (
             "BEGIN IMMEDIATE",
             "INSERT INTO events SELECT position + 1, 'Lost', tags, data, recorded_at, id, metadata, 0 FROM events",
         ):
-            files.run(engine._writer, statement)
+            run(engine._writable().writer, statement)
         assert store.append([EVENT]).last == 2
         assert [event.type for event in store.read(A)] == [event.type for event in other.read(A)] == ["T", "T"]
 
 
 @pytest.mark.parametrize("rivals", [0, 1], ids=["alone", "beside another handle"])
 @pytest.mark.parametrize("verb", ["read", "append"])
-def test_whoever_comes_after_one_is_answered(
+def test_callers_after_an_interrupt_are_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, rivals: int
 ) -> None:
     shrink(monkeypatch.setattr)
@@ -196,7 +197,7 @@ def test_whoever_comes_after_one_is_answered(
                 answered.set()
 
             threading.Thread(target=come_after, daemon=True).start()
-            assert answered.wait(20), f"nobody answers after {interrupts} interrupts"
+            assert answered.wait(20), f"no answer after {interrupts} interrupts"
         assert interrupts > 40
         with fencepost.open(path) as fresh:
             assert list(store.read(A)) == list(fresh.read(A))

@@ -11,9 +11,9 @@ import pytest
 
 import fencepost
 from fencepost import Event, Query
-from fencepost.engines.sqlite import generations, merging, verify
+from fencepost.engines.sqlite import sizes, verify
+from fencepost.engines.sqlite.connections import connect, run
 from fencepost.engines.sqlite.engine import SqliteEngine
-from fencepost.engines.sqlite.files import connect, run
 from fencepost.engines.sqlite.merging import merge_step
 
 pytestmark = pytest.mark.usefixtures("small")
@@ -24,7 +24,7 @@ THIRD = Query.of(types={"T0"}, tags={"third:0", "all"})
 def fill(path: Path, events: int) -> None:
     """Generations of 8 events and more, none of them merged."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merging, "MERGED", 1_000)
+        patch.setattr(sizes, "MERGED", 1_000)
         with fencepost.open(path) as store:
             for number in range(events):
                 store.append([Event(f"T{number % 2}", tags={f"third:{number % 3}", f"n:{number}", "all"})])
@@ -62,19 +62,19 @@ def test_merging_ends_with_fewer_generations_than_are_merged_at_each_level(conne
     assert len(after) < before / 2
     # The newest still grows, so one more than the others may be waiting.
     levels = [level for _, level, _, _ in after]
-    assert max(levels.count(level) for level in levels) <= merging.MERGED
+    assert max(levels.count(level) for level in levels) <= sizes.MERGED
     assert levels == sorted(levels, reverse=True), "the older, the larger"
     assert not merge_step(connection)
 
 
-def test_a_step_moves_only_so_many_postings(connection: apsw.Connection) -> None:
+def test_a_step_moves_a_bounded_number_of_postings(connection: apsw.Connection) -> None:
     most, count = 0, "SELECT count(*) FROM postings"
     stored = connection.execute(count).get
     while merge_step(connection):
         now = connection.execute(count).get
         most = max(most, abs(now - stored))
         stored = now
-    assert 0 < most <= merging.STEP_POSTINGS + merging.MERGED
+    assert 0 < most <= sizes.STEP_POSTINGS + sizes.MERGED
 
 
 def test_what_one_process_has_begun_another_goes_on_with(connection: apsw.Connection, path: Path) -> None:
@@ -93,9 +93,9 @@ def test_a_store_in_use_merges_by_itself(path: Path) -> None:
     with fencepost.open(path) as store:
         for number in range(200):
             store.append([Event("A", tags={f"n:{number}"})])
-        engine = store._engine
+        engine = store.engine
         assert isinstance(engine, SqliteEngine)
-        ready = [row for row in states(engine._writer) if row[0] == "ready"]
-        assert len(ready) <= 12, f"200 events are {200 // generations.GENERATION_EVENTS} small generations"
+        ready = [row for row in states(engine._writable().writer) if row[0] == "ready"]
+        assert len(ready) <= 12, f"200 events are {200 // sizes.GENERATION_EVENTS} small generations"
         assert max(level for _, level, _, _ in ready) >= 2
     assert verify(path).problems == []

@@ -17,7 +17,8 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.crash.small import shrink
+from tests.support.small import shrink
+from tests.support.thorough import times
 
 import fencepost
 from fencepost import AppendCondition, AppendRefused, ConditionFailed, Event, EventStore, Placed, Query, QueryItem
@@ -71,7 +72,7 @@ def attempt(store: EventStore, events: list[Event], conditions: list[AppendCondi
 steps = st.lists(st.tuples(st.integers(0, 1), st.one_of(appends(), appends(), reads())), min_size=5, max_size=30)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=times(40, thorough=200), deadline=None)
 @given(steps)
 def test_two_handles_answer_like_the_reference_engine(steps: list[tuple[int, Callable[[EventStore], Any]]]) -> None:
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The table of recorded appends: made when it is wanted, checked by `verify`, and in nobody's way."""
+"""The table of recorded appends: created on demand, checked by `verify`, and ignored by all other operations."""
 
 from __future__ import annotations
 
@@ -50,11 +50,26 @@ def test_what_is_recorded_is_verified_and_comes_along_in_a_backup(path: Path, tm
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        ("UPDATE appends SET first = 3 WHERE last = 6", "append that ends at 6: begins at 3, and 4 belongs to another"),
-        ("UPDATE appends SET first = 7 WHERE last = 6", "append that ends at 6: is said to hold 7 to 6"),
-        ("UPDATE appends SET last = 11 WHERE last = 10", "append that ends at 11: is said to hold 9 to 11"),
-        ("UPDATE appends SET conditions = '[1]' WHERE last = 2", "append that ends at 2: has conditions that cannot"),
-        ("UPDATE appends SET unless = '{}' WHERE last = 2", "append that ends at 2: has conditions that cannot"),
+        (
+            "UPDATE appends SET checksum = NULL, first = 3 WHERE last = 6",
+            "append that ends at 6: begins at 3, but 4 belongs to another append",
+        ),
+        (
+            "UPDATE appends SET checksum = NULL, first = 7 WHERE last = 6",
+            "append that ends at 6: is said to hold 7 to 6",
+        ),
+        (
+            "UPDATE appends SET checksum = NULL, last = 11 WHERE last = 10",
+            "append that ends at 11: is said to hold 9 to 11",
+        ),
+        (
+            "UPDATE appends SET checksum = NULL, conditions = '[1]' WHERE last = 2",
+            "append that ends at 2: has conditions that cannot",
+        ),
+        (
+            "UPDATE appends SET checksum = NULL, unless = '{}' WHERE last = 2",
+            "append that ends at 2: has conditions that cannot",
+        ),
     ],
 )
 def test_what_was_done_to_the_table_is_found(path: Path, damage: str, said: str) -> None:
@@ -64,11 +79,20 @@ def test_what_was_done_to_the_table_is_found(path: Path, damage: str, said: str)
     assert str(problem).startswith(said)
 
 
+@pytest.mark.parametrize("change", ["first = 6", "conditions = '[]'", "unless = '{}'", "checksum = checksum + 1"])
+def test_a_record_that_was_changed_is_found_and_not_read(path: Path, change: str) -> None:
+    fill(path)
+    outside(path, f"UPDATE appends SET {change} WHERE last = 6")
+    assert "append that ends at 6: does not agree with its checksum" in str(verify(path).problems[0])
+    with fencepost.open(path) as store, pytest.raises(StoreCorrupt, match="append that ends at 6"):
+        list(store.recorded())
+
+
 def test_a_record_for_positions_to_come_is_corruption_and_not_a_rival(path: Path) -> None:
     fill(path, 1)
-    outside(path, "INSERT INTO appends VALUES (3, 3, '[]', NULL)")
+    outside(path, "INSERT INTO appends VALUES (3, 3, '[]', NULL, NULL)")
     with fencepost.open(path, record_conditions=True) as store:
-        with pytest.raises(StoreCorrupt, match="no event had"):
+        with pytest.raises(StoreCorrupt, match="beyond the end of the log"):
             store.append([Event("A")])
         assert store.head() == 2
         assert store.append([Event("A")] * 2).last == 4
@@ -80,12 +104,12 @@ def test_an_engine_that_cannot_says_so() -> None:
     with fencepost.EventStore(Plain()) as store:  # type: ignore[arg-type]
         with pytest.raises(StoreError, match="does not record"):
             store.recorded()
-        with pytest.raises(StoreError, match="positions of its own"):
+        with pytest.raises(StoreError, match="assigns positions itself"):
             store.restore([])
 
 
 class Plain:
-    group_commit = True
+    capabilities = fencepost.Capability.GROUP_COMMIT
 
     def commit(self, appends: object) -> object: ...
 

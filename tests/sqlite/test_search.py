@@ -1,4 +1,4 @@
-"""Leapfrog finds exactly what looking at every event finds, forwards and backwards, in memory and on disk."""
+"""Leapfrog search finds exactly what checking every event finds, forwards and backwards, in memory and on disk."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import apsw
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.thorough import times
 
 from fencepost import Event, Query, QueryItem
 from fencepost.buckets import matches
 from fencepost.engines import sqlite
-from fencepost.engines.sqlite import generations, search
-from fencepost.engines.sqlite.files import run, transaction
+from fencepost.engines.sqlite import search, sizes
+from fencepost.engines.sqlite.connections import run, transaction
 from fencepost.engines.sqlite.generations import Types, ready_parts, shortlist, write_tail
 from fencepost.engines.sqlite.tail import Tail, TailPart
 
 TYPES = ["Opened", "Closed"]
-TAGS = ["a", "b", "c"]  # few, so that neighbours often match alike
+TAGS = ["a", "b", "c"]  # few types, so that neighbouring events often match the same query
 
 event = st.builds(Event, st.sampled_from(TYPES), tags=st.sets(st.sampled_from(TAGS)))
 events = st.one_of(st.lists(event, max_size=10), st.lists(event, min_size=12, max_size=25))
@@ -29,18 +30,18 @@ items = st.builds(
     QueryItem, types=st.sets(st.sampled_from([*TYPES, "Absent"])), tags=st.sets(st.sampled_from([*TAGS, "absent"]))
 )
 queries = st.lists(items, min_size=1, max_size=3).map(Query)
-some = settings(max_examples=150, deadline=None)
+some = settings(max_examples=times(60, thorough=500), deadline=None)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _in_small_pieces() -> Iterator[None]:
     """So that a list of a few dozen positions is read in many pieces, and lies in several generations."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "FEW", 2)
-        patch.setattr(search, "MANY", 5)
-        patch.setattr(generations, "RARE", 4)
-        patch.setattr(generations, "ROWS", 3)
-        patch.setattr(generations, "GENERATION_EVENTS", 10)
+        patch.setattr(sizes, "FEW", 2)
+        patch.setattr(sizes, "MANY", 5)
+        patch.setattr(sizes, "RARE", 4)
+        patch.setattr(sizes, "INSERT_ROWS", 3)
+        patch.setattr(sizes, "GENERATION_EVENTS", 10)
         yield
 
 
@@ -129,7 +130,7 @@ def test_a_shortlist_has_all_that_match_and_for_single_tags_nothing_else(
         short = shortlist(connection, types, query, after, upto)
     matching = expected(log, query, after, upto, backwards=False)
     if short is None:
-        longest = generations.RARE
+        longest = sizes.RARE
         having = [sum(tag in event.tags for event in log) for item in query.items for tag in item.tags]
         assert not all(item.tags for item in query.items) or max(having) > longest, "it would have been short"
     elif all(len(item.tags) == 1 for item in query.items):

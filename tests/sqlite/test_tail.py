@@ -6,6 +6,7 @@ from uuid import UUID
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.thorough import times
 
 from fencepost import Event, Query
 from fencepost.engines.sqlite.search import search
@@ -33,7 +34,7 @@ def everything_in(tail: Tail) -> object:
     return tail.floor, tail.head, len(tail), terms, list(tail.ids())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=times(40, thorough=300), deadline=None)
 @given(events, events, st.integers(0, 1_000))
 def test_what_is_cut_leaves_no_trace(kept: list[Event], staged: list[Event], floor: int) -> None:
     tail = added(added(Tail(floor), kept), staged)

@@ -1,7 +1,7 @@
-"""The reference engine: a list of events, and the definition of matching.
+"""The reference engine: a list of events in memory, and the definition of matching.
 
-It is the shortest code that is right, and what the others are tested against. Nothing outlives
-the process. Conditions are judged by looking at every event after their `after`.
+It is the shortest correct code, and other engines are compared with it in tests. Its events end with the process. To
+judge a condition, it looks at every event after the condition's `after`.
 """
 
 from __future__ import annotations
@@ -12,41 +12,49 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import islice
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
+from ..address import Address
 from ..buckets import matches
-from ..commit import Append, Verdict, judge, records_of
+from ..core.engine import Capability
+from ..core.judging import Append, Verdict, judge, records_of
 from ..errors import InvalidInput, StoreUnavailable
+from ..interrupts import Waiters
 from ..model import Query, RecordedAppend, SequencedEvent
 
 PAGE_EVENTS: Final = 1_024
 
 
-class MemoryEngine:
-    """An engine, and at the same time the ledger that its batches are judged against."""
+def open_engine(address: Address, **options: Any) -> MemoryEngine:
+    return MemoryEngine(**options)
 
-    group_commit: Final = True
+
+class MemoryEngine:
+    """An engine that is also the `Ledger` against which its batches are judged."""
+
+    capabilities: Final = Capability.GROUP_COMMIT | Capability.RECORD | Capability.RESTORE
 
     def __init__(self, *, create: bool = True, record_conditions: bool = False) -> None:
-        """A store in memory is always a new one; `create` is there because every engine has it."""
+        """A store in memory is always new. `create` exists because every engine has this option."""
         if not create:
-            raise StoreUnavailable("memory: there is no such store")
-        self._changing = threading.Lock()  # taken by itself: an interrupt in a condition's own `with` would keep it
-        self._changed = threading.Condition(self._changing)
+            raise StoreUnavailable("memory: create=False was given, but a store in memory is always a new one")
+        self._changing = threading.Lock()
+        self._changed = Waiters()
         self._events: list[SequencedEvent] = []
         self._checkpoints: dict[str, int] = {}
         self._positions: dict[UUID, int] = {}
         self._records_conditions = record_conditions
         self._recorded: list[RecordedAppend] = []
+        self._interrupts = 0
 
     def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
         with self._changing:
             verdicts = judge(appends, self)
             if self._records_conditions:
                 self._recorded.extend(records_of(appends, verdicts))
-            self._changed.notify_all()
-            return verdicts
+        self._changed.notify_all()
+        return verdicts
 
     def scan(
         self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
@@ -62,14 +70,13 @@ class MemoryEngine:
         return len(self._events)
 
     def wait(self, after: int, timeout_s: float) -> int:
-        with self._changing:
-            if len(self._events) <= after:
-                self._changed.wait(timeout_s)
-            return len(self._events)
+        interrupts = self._interrupts
+        self._changed.wait_for(lambda: len(self._events) > after or self._interrupts > interrupts, timeout_s)
+        return len(self._events)
 
     def interrupt(self) -> None:
-        with self._changing:
-            self._changed.notify_all()
+        self._interrupts += 1
+        self._changed.notify_all()
 
     def checkpoint(self, name: str) -> int:
         return self._checkpoints.get(name, 0)
@@ -78,7 +85,7 @@ class MemoryEngine:
         self.interrupt()
 
     def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
-        with self._changing:  # events are there a moment before their record, but never without the lock
+        with self._changing:  # `commit` stores events before their conditions, under this lock
             low, high = (bisect_right(self._recorded, end, key=attrgetter("last")) for end in (after, upto))
         for start in range(low, high, PAGE_EVENTS):
             yield self._recorded[start : min(start + PAGE_EVENTS, high)]
@@ -87,13 +94,15 @@ class MemoryEngine:
         with self._changing:
             for position, event in enumerate(events, start=len(self._events) + 1):
                 if event.position != position:
-                    raise InvalidInput("events", f"position {position} is next, not {event.position}")
+                    raise InvalidInput("events", f"the next position is {position}, not {event.position}")
                 if event.id in self._positions:
-                    raise InvalidInput("events", f"the id {event.id} of position {position} is stored already")
+                    raise InvalidInput(
+                        "events", f"the id {event.id} of the event at position {position} is stored already"
+                    )
             self._events.extend(events)
             self._positions.update((event.id, event.position) for event in events if event.id is not None)
             self._recorded.extend(appends)
-            self._changed.notify_all()
+        self._changed.notify_all()
 
     def first_match(self, query: Query, after: int) -> int | None:
         page = next(self.scan(query, after=after, upto=len(self._events), limit=1), None)
@@ -103,13 +112,13 @@ class MemoryEngine:
         return self._positions.get(id)
 
     def stage(self, append: Append) -> None:
-        """Nothing can fail after this, so what is staged is stored."""
+        """Store the append at once, since nothing can fail after this."""
         now = datetime.now(timezone.utc)
         stored = [
             SequencedEvent(position, event.type, event.tags, event.data, now, event.id, event.metadata)
             for position, event in enumerate(append.events, start=len(self._events) + 1)
         ]
-        self._events.extend(stored)  # in one step: a reader sees the whole append or nothing of it
+        self._events.extend(stored)  # in one step, so that a reader sees the whole append or nothing of it
         self._positions.update((event.id, event.position) for event in stored if event.id is not None)
         if append.checkpoint is not None:
             self._checkpoints.update([append.checkpoint])

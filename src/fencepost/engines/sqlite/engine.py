@@ -1,362 +1,258 @@
 """The default engine: one SQLite file, shared by any number of threads and processes.
 
-An append takes no lock while it is judged. The batch is judged against the tail, then inserted
-at the next positions by one statement, which is also the transaction and the sync. If another
-process has committed meanwhile, that statement fails on the primary key `position`: the tail
-catches up, the batch is judged again and inserted again. So a verdict always rests on every
-event below the positions that it leads to.
-
-Reading takes no lock either.
+This module opens the file and connects the parts: `committing` writes, `scans` and `short_reads` read. Writing is done
+by one thread of this process at a time. Reading takes no lock, and neither does judging a batch.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from itertools import count
-from math import inf
+from functools import partial
 from time import monotonic
 from typing import Final
 
 import apsw
 
-from ...commit import Append, Verdict, judge, records_of
-from ...errors import StoreClosed
-from ...gathering import Gathering, Turns
-from ...model import Query, RecordedAppend, SequencedEvent, decode_tags
-from .drafts import Draft, Row, checkpoint_of, checksum
-from .files import Readers, connect, prepare_file, roll_back, run, storage_errors, transaction, value
-from .generations import ROWS, Types, indexed_upto, insert_many, write_tail
-from .merging import merge_step
-from .reading import HEAD, UNINDEXED_EVENTS, Begun, Pages, Read, ShortReads
-from .recording import begin_to_record, insert_records, read_records
-from .restoring import check_restored
-from .tail import KEPT_BYTES, Tail, View
+from ...core.batching import Batcher, LoopBatcher
+from ...core.engine import Capability, InThread, ReadStart
+from ...core.judging import Append, Verdict
+from ...errors import StoreClosed, StoreReadOnly
+from ...interrupts import Waiters
+from ...model import Query, RecordedAppend, SequencedEvent
+from . import sizes
+from .checkpoints import read_checkpoint
+from .committing import Committer
+from .connections import connect, storage_errors
+from .fetching import EventRows, Head
+from .files import EmptyFile, prepare_file
+from .forks import Connection
+from .generations import Types, indexed_upto
+from .opening_checks import check_end, check_generations
+from .readers import Readers
+from .readonly import cannot_write, refusal
+from .recording import create_appends_table, read_records, unsound_records
+from .scans import Scans
+from .shared_tail import SharedTail, View
+from .short_reads import Read, ShortRead, ShortReads
 
-TAIL_EVENTS: Final = 4_096  # a longer tail is written to disk: others wait meanwhile, and who opens the file reads it
-ALERT_BATCHES: Final = 16  # for so many batches after another process has appended, it is looked for before judging
-OPTIMISTIC_TRIES: Final = 3  # then the write lock is taken first, so that busy writers cannot starve this one
-# So much of the write-ahead log, 4 MiB, is copied into the file in one go. A log that is soon written
-# from its beginning again stays short, and to sync what is overwritten is cheaper than to sync what grows.
-CHECKPOINT_PAGES: Final = 1_000
-READS: Final = 16  # so many short reads are done in one go for those who wait
-MERGE_REST: Final = 3  # after a step of merging, so many times its duration belong to the callers
-POLL_S: Final = 0.01  # how often a waiting reader looks for other processes' commits
-
-NEWER: Final = """
-SELECT type, tags, id, position, iif(length(data) <= ?, data, NULL), recorded_at, metadata
-FROM events WHERE position > ? ORDER BY position
-"""
+WRITER_CACHE_KIB: Final = 65_536
 
 
 class SqliteEngine:
-    group_commit: Final = True
+    capabilities: Final = (
+        Capability.GROUP_COMMIT | Capability.BEGIN | Capability.ASYNC_READ | Capability.RECORD | Capability.RESTORE
+    )
 
     def __init__(
         self,
         path: str,
         *,
         create: bool = True,
+        read_only: bool = False,
         patience_s: float = 10.0,
         record_conditions: bool = False,
+        check_reads: bool = True,
         vfs: str | None = None,
     ) -> None:
         self._path = path
+        self._read_only = read_only
+        self._patience_s = patience_s
         self._records_conditions = record_conditions
-        with storage_errors(path):
-            prepare_file(path, create=create, timeout_s=patience_s, vfs=vfs)
-            self._writer = connect(path, timeout_s=patience_s, cache_kib=65_536, vfs=vfs)
-            self._writer.set_wal_hook(self._count_wal_pages)
-            if record_conditions:
-                begin_to_record(self._writer)
-            floor = indexed_upto(self._writer)
+        self._check_reads = check_reads
+        self._vfs = vfs
+        self._writing = threading.Lock()  # held by the thread that changes the tail or uses the writing connection
         self._readers = Readers(path, timeout_s=patience_s, vfs=vfs)
         self._types = Types()
-        self._pages = Pages(self._readers, self._types, self._view_near)
-        self._short = ShortReads(self._readers, self._types, self._view_without_waiting)
-        self._reads = Gathering(self._short.begin, most=READS)
-        self._turns: Turns[Read, Begun] = Turns(self._short.begin, most=READS)
-        self._writing = threading.Lock()  # whoever changes the tail, or uses the writing connection
-        self._view = View(Tail(floor), floor, None)
-        self._wal_pages = 0
-        self._keeps_log = False  # after a failed checkpoint
-        self._wrote_tail = False  # after the last commit
-        self._merge_at = 0.0  # when the next step of merging is due
-        self._alert = 0
-        self._changing = threading.Lock()  # taken by itself: an interrupt in a condition's own `with` would keep it
-        self._changed = threading.Condition(self._changing)
-        self._interrupted = False
+        self._head = Head(path)
+        self._tail = SharedTail(path)
+        self._committer: Committer | None = None  # None while the file cannot be written
+        with storage_errors(path):
+            self._tail.reset(self._open(create))
+        rows = EventRows(path, check=check_reads)
+        self._scans = Scans(self._readers, rows, self._types, self._view_near)
+        self._short = ShortReads(self._readers, rows, self._head, self._types, self._view_without_waiting)
+        self._reads = Batcher(self._short.begin, most=sizes.SHORT_READS)
+        self._loop_reads: LoopBatcher[Read, ShortRead] = LoopBatcher(self._short.begin, most=sizes.SHORT_READS)
+        self._changed = Waiters()
+        self._commits = 0  # by this process: a waiting reader that is woken need not poll the file
+        self._interrupts = 0
         self._closed = False
+
+    @property
+    def path(self) -> str:
+        """The path of the file, as it was given."""
+        return self._path
 
     def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
         with self._writing, storage_errors(self._path):
-            if self._closed:
-                raise StoreClosed("the store is closed")
-            try:
-                self._recover()
-                self._tidy_up()
-                verdicts = self._commit(appends)
-            except BaseException:
-                roll_back(self._writer)  # an interrupt may come even as a transaction is being ended
-                raise
-        with self._changing:
-            self._changed.notify_all()
+            verdicts = self._writable().commit(appends)
+        self._notify()
         return verdicts
 
-    def begin(
-        self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool
-    ) -> tuple[int, Iterator[Sequence[SequencedEvent]]]:
-        """As `Beginning.begin`. A short reading is done here and now, together with those of other threads."""
-        reach, page = self._reads.ask(Read(query, after, upto, limit, backwards))
-        if page is None:
-            return reach, self.scan(query, after=after, upto=reach, limit=limit, backwards=backwards)
-        return reach, iter([page] if page else ())
+    def restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend] = ()) -> None:
+        with self._writing, storage_errors(self._path):
+            self._writable().restore(events, appends)
+        self._notify()
 
-    async def begin_awaiting(
-        self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool
-    ) -> tuple[int, Iterator[Sequence[SequencedEvent]], bool] | None:
-        """On the loop itself, if it is short: it takes a fraction of the time that it takes to get to a thread."""
-        reach, page = await self._turns.ask(Read(query, after, upto, limit, backwards))
-        return None if page is None else (reach, iter([page] if page else ()), True)
+    def begin(self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool) -> ReadStart:
+        """Complete a short read at once, together with those of other threads."""
+        read = Read(query, after, upto, limit, backwards)
+        return self._begun(read, *self._reads.run(read))
+
+    async def begin_async(
+        self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool, in_thread: InThread
+    ) -> ReadStart:
+        """Complete a short read on the event loop itself: a thread switch takes several times as long."""
+        read = Read(query, after, upto, limit, backwards)
+        begun = self._begun(read, *await self._loop_reads.submit(read))
+        return begun if begun.rest is None else await in_thread(begun.with_first_page)
+
+    def _begun(self, read: Read, reach: int, page: Sequence[SequencedEvent] | None) -> ReadStart:
+        if page is not None:
+            return ReadStart(reach, page, None)
+        pages = self.scan(read.query, after=read.after, upto=reach, limit=read.limit, backwards=read.backwards)
+        return ReadStart(reach, (), pages)
 
     def scan(
         self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
     ) -> Iterator[Sequence[SequencedEvent]]:
-        return self._pages.scan(query, after, upto, limit, backwards)
+        return self._scans.scan(query, after, upto, limit, backwards)
 
     def head(self) -> int:
         with self._readers.lend() as connection:
-            return value(connection, HEAD) or 0
+            return self._head.read(connection)
 
     def wait(self, after: int, timeout_s: float) -> int:
         deadline = monotonic() + timeout_s
-        with self._changing:
-            self._interrupted = False
+        interrupts = self._interrupts
         while True:
+            commits = self._commits
             head = self.head()
             rest_s = deadline - monotonic()
-            if head > after or rest_s <= 0 or self._interrupted:
+            if head > after or rest_s <= 0 or self._interrupts > interrupts:
                 return head
-            # Our own commits wake us; other processes' have to be looked for.
-            with self._changing:
-                self._changed.wait(min(POLL_S, rest_s))
+            # Commits of this process wake the waiter; those of other processes have to be polled for.
+            self._changed.wait_for(partial(self._has_news, commits, interrupts), min(sizes.POLL_S, rest_s))
 
     def interrupt(self) -> None:
-        with self._changing:
-            self._interrupted = True
-            self._changed.notify_all()
+        self._interrupts += 1
+        self._changed.notify_all()
 
     def checkpoint(self, name: str) -> int:
         with self._readers.lend() as connection:
-            return checkpoint_of(connection, name)
+            return read_checkpoint(connection, name)
+
+    def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
+        return read_records(self._readers, after, upto)
+
+    def unsound_records(self, *, upto: int) -> list[int]:
+        """The last positions of the recorded appends whose checksum does not hold."""
+        return unsound_records(self._readers, upto)
 
     def close(self) -> None:
         with self._writing:
             if not self._closed:
                 self._closed = True
                 self._readers.close()
-                self._writer.close()
+                if self._committer is not None:
+                    self._committer.writer.close()
 
-    def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
-        return read_records(self._readers, after, upto)
+    def _has_news(self, commits: int, interrupts: int) -> bool:
+        return self._commits > commits or self._interrupts > interrupts
 
-    def restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend] = ()) -> None:
-        with self._writing, storage_errors(self._path):
-            if self._closed:
-                raise StoreClosed("the store is closed")
+    def _notify(self) -> None:
+        self._commits += 1
+        self._changed.notify_all()
+
+    # Opening.
+
+    def _open(self, create: bool) -> int:
+        """Open the file, for writing if possible; returns the last position that is in a generation."""
+        if self._read_only:
+            return self._open_to_read()
+        try:
+            self._committer = self._open_to_write(create)
+        except apsw.Error as error:
+            if not cannot_write(error):
+                raise
             try:
-                self._recover()
-                self._tidy_up()
-                if appends:
-                    begin_to_record(self._writer)
-                self._restore(events, appends)
-            except BaseException:
-                roll_back(self._writer)
-                raise
-        with self._changing:
-            self._changed.notify_all()
+                return self._open_to_read()
+            except EmptyFile:  # the store could not be created
+                raise error from None
+        return indexed_upto(self._committer.writer)
 
-    # Committing, by one thread at a time, under the lock.
+    def _open_to_read(self) -> int:
+        self._readers.read_only = True
+        with self._readers.lend() as connection:
+            self._check(connection)
+            return indexed_upto(connection)
 
-    def _commit(self, appends: Sequence[Append]) -> list[Verdict]:
-        # A checkpoint is no event: no position would collide if another process moved it meanwhile.
-        locked = any(append.checkpoint is not None for append in appends)
-        if self._alert and not locked:
-            self._look_around()
-        for attempt in count():
-            tail, committed, _ = self._view
+    def _open_to_write(self, create: bool) -> Committer:
+        prepare_file(self._path, create=create, timeout_s=self._patience_s, vfs=self._vfs)
+        writer = connect(self._path, timeout_s=self._patience_s, cache_kib=WRITER_CACHE_KIB, vfs=self._vfs)
+        try:
+            writer.lock = self._writing
+            if self._records_conditions:
+                create_appends_table(writer)
+            self._check(writer)
+            return Committer(
+                writer,
+                self._tail,
+                self._types,
+                self._head,
+                patience_s=self._patience_s,
+                records=self._records_conditions,
+            )
+        except BaseException:
+            writer.close()
+            raise
+
+    def _check(self, connection: Connection) -> None:
+        if self._check_reads:
+            check_end(connection, self._path, self._vfs)
+            check_generations(connection, self._path)
+
+    def _writable(self) -> Committer:
+        """The committer, for a thread that holds the lock. The file may have become writable since it was opened."""
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        if self._committer is None:
+            if self._read_only:
+                raise StoreReadOnly(f"{self._path}: opened for reading only; to append, open it without ?mode=ro")
             try:
-                if locked or attempt >= OPTIMISTIC_TRIES:
-                    with transaction(self._writer):
-                        self._catch_up()
-                        tail, committed, _ = self._view
-                        verdicts = self._judge_and_store(appends, tail)
-                else:
-                    verdicts = self._judge_and_store(appends, tail)
-            except Overtaken:
-                self._alert = ALERT_BATCHES
-                self._take_back(tail, committed)
-                self._catch_up()
-            except Exception:
-                self._take_back(tail, committed)
-                raise
-            except BaseException:
-                self._begin_anew(tail)  # an interrupt may have come in the middle of an addition
-                raise
-            else:
-                self._view = self._view.grown()
-                return verdicts
-        raise AssertionError("unreachable")
-
-    def _look_around(self) -> None:
-        """While others append as well, catching up costs less than to judge a batch that will collide."""
-        before = self._view.committed
-        self._catch_up()
-        self._alert = ALERT_BATCHES if self._view.committed > before else self._alert - 1
-
-    def _judge_and_store(self, appends: Sequence[Append], tail: Tail) -> list[Verdict]:
-        draft = Draft(tail, self._view.older, self._writer, self._types)
-        verdicts = judge(appends, draft)
-        if draft.rows:
-            self._insert(draft.rows, records_of(appends, verdicts) if self._records_conditions else ())
-        elif not self._writer.in_transaction and (value(self._writer, HEAD) or 0) > draft.head():
-            raise Overtaken  # nothing to insert means nothing to collide with
-        for name, position in draft.checkpoints.items():
-            run(self._writer, "INSERT OR REPLACE INTO checkpoints VALUES (?, ?)", (name, str(position)))
-        return verdicts
-
-    def _insert(self, rows: list[Row], records: Sequence[RecordedAppend]) -> None:
-        try:
-            if (records or len(rows) > ROWS) and not self._writer.in_transaction:
-                with transaction(self._writer):
-                    insert_many(self._writer, "events", rows)
-                    insert_records(self._writer, records)
-            else:
-                insert_many(self._writer, "events", rows)
-                if records:
-                    insert_records(self._writer, records)
-        except apsw.ConstraintError as error:
-            if error.extendedresult != apsw.SQLITE_CONSTRAINT_PRIMARYKEY:  # type: ignore[attr-defined]
-                raise
-            raise Overtaken from None
-
-    def _restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend]) -> None:
-        tail, committed, _ = self._view
-        try:
-            with transaction(self._writer):
-                self._catch_up()
-                tail, committed, _ = self._view
-                check_restored(self._writer, tail, events)
-                rows: list[Row] = []
-                for event in events:
-                    content = event.stored
-                    tail.add(event.type, event.tags, content[5], content)
-                    rows.append((*content, checksum(*content)))
-                self._insert(rows, appends)
-        except Exception:
-            self._take_back(tail, committed)
-            raise
-        except BaseException:
-            self._begin_anew(tail)
-            raise
-        self._view = self._view.grown()
-
-    def _catch_up(self) -> None:
-        """Bring the tail to where the file is: other processes may have appended, or shortened it."""
-        tail, committed, older = self._view
-        indexed = indexed_upto(self._writer)
-        if indexed > tail.floor:
-            older = tail if committed >= indexed else None
-            tail, committed = Tail(indexed), indexed
-        try:
-            for type, tags, id, *others in self._writer.execute(NEWER, (KEPT_BYTES, committed)):
-                position, data, recorded_at, metadata = others
-                stored = None if data is None else (position, type, tags, data, recorded_at, id, metadata)
-                tail.add(type, decode_tags(tags), id, stored)
-        except BaseException:
-            self._begin_anew(tail)
-            raise
-        self._view = View(tail, tail.head, older)
-
-    def _take_back(self, tail: Tail, committed: int) -> None:
-        """Cut what was staged; an interrupt in the middle of it finds another tail in force."""
-        view = self._view
-        self._begin_anew(tail)
-        tail.cut(committed)
-        self._view = view
-
-    def _recover(self) -> None:
-        """Done first by whoever has taken the lock: an interrupt may have come to its last holder between two steps."""
-        roll_back(self._writer)
-        tail, committed, _ = self._view
-        if tail.head != committed:
-            self._begin_anew(tail)
-
-    def _begin_anew(self, tail: Tail) -> None:
-        """Drop a tail that may be half changed; the next commit collides, and so reads it from the file."""
-        self._view = View(Tail(tail.floor), tail.floor, None)
-
-    def _tidy_up(self) -> None:
-        """What keeps the file fast, between two commits and in small pieces."""
-        tail = self._view.tail
-        writes = len(tail) >= TAIL_EVENTS
-        if writes:
-            with transaction(self._writer):
-                if indexed_upto(self._writer) == tail.floor:
-                    write_tail(self._writer, self._types, tail)
-            self._catch_up()
-            self._merge_at = 0.0
-        # That was the longest piece, and others wait: the rest comes after the next commit, large as that may be.
-        waits, self._wrote_tail = writes and not self._wrote_tail, writes
-        if self._wal_pages >= CHECKPOINT_PAGES and not self._keeps_log and not waits:
-            self._wal_pages = 0
-            self._checkpoint_log()
-        if monotonic() >= self._merge_at and not waits:
-            began = monotonic()
-            more = merge_step(self._writer)
-            self._merge_at = monotonic() + (monotonic() - began) * MERGE_REST if more else inf
-
-    def _checkpoint_log(self) -> None:
-        try:
-            self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except apsw.BusyError:
-            pass  # another process is at it
-        except apsw.IOError:
-            # A checkpoint that readers hold up copies a part and does not sync it; a failed sync loses
-            # that part too, and the next checkpoint would not copy it again. The log still has it: it
-            # is kept as it is, and copied as a whole when the file is opened again by the first to do so.
-            self._keeps_log = True
-            self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            raise
-
-    def _count_wal_pages(self, connection: apsw.Connection, name: str, pages: int) -> int:
-        """SQLite calls this after each commit. Checkpointing here would let its failure look like the commit's."""
-        self._wal_pages = pages
-        return apsw.SQLITE_OK
+                self._committer = self._open_to_write(create=False)
+            except apsw.Error as error:
+                raise (refusal(self._path, error) if cannot_write(error) else error) from error
+            self._readers.read_only = False
+        return self._committer
 
     # The tail as readers need it.
 
     def _view_without_waiting(self, upto: int) -> View:
-        """A view of the tail, brought up to date if another process has appended, unless somebody is writing."""
-        # Who begins to write between the two is waited for after all: a lock that is tried and then kept apart from
-        # a `with` could be lost by an interrupt.
-        if upto > self._view.committed and not self._writing.locked():
+        """The tail, brought up to date if another process has appended, unless a thread of this one is writing."""
+        # A thread that begins to write between the two lines is waited for after all. A lock that is acquired outside
+        # of a `with` could be left held by an interrupt.
+        if upto > self._tail.view.committed and not self._writing.locked():
             with self._writing:
-                if not self._closed and upto - self._view.committed <= UNINDEXED_EVENTS:
-                    self._recover()
-                    self._catch_up()
-        return self._view
+                if not self._closed and upto - self._tail.view.committed <= sizes.UNINDEXED_EVENTS:
+                    self._catch_up_to_read()
+        return self._tail.view
 
     def _view_near(self, upto: int) -> View:
-        """A view of the tail that lacks at most a few of the events up to `upto`."""
-        if upto - self._view.committed > UNINDEXED_EVENTS:
+        """The tail, lacking at most UNINDEXED_EVENTS of the events up to `upto`."""
+        if upto - self._tail.view.committed > sizes.UNINDEXED_EVENTS:
             with self._writing, storage_errors(self._path):
                 if self._closed:
                     raise StoreClosed("the store is closed")
-                self._recover()
-                self._catch_up()
-        return self._view
+                self._catch_up_to_read()
+        return self._tail.view
 
-
-class Overtaken(Exception):
-    """Another process has committed since the batch was judged."""
+    def _catch_up_to_read(self) -> None:
+        if self._committer is not None:
+            self._committer.recover()
+            self._tail.catch_up(self._committer.writer)
+        else:
+            self._tail.recover()
+            with self._readers.lend() as connection:
+                self._tail.catch_up(connection)

@@ -1,159 +1,145 @@
-"""Opening a Fencepost file: connections, the format's version, and errors in our own words.
+"""The store's file: what is refused, how a new file is made, and the number of the format.
 
-All of SQLite goes through apsw. Two SQLite libraries on one file in one process would drop each
-other's locks, so nothing else in this package, and nothing in the user's process, may open it.
+A file of format 1 becomes one of format 2 when it is opened for writing: recorded appends and checkpoints get a column
+for a checksum. Events stay as they are. The size of a checksum says which definition it follows, so one file may hold
+both kinds. Recorded appends and checkpoints of format 1 have no checksum until they are written again.
 """
 
 from __future__ import annotations
 
 import os
-import threading
+import stat
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from importlib.resources import files
-from time import monotonic, sleep
-from typing import Any, Final
+from time import monotonic
+from typing import Final
 
 import apsw
 
-from ...errors import FormatUnsupported, StoreClosed, StoreCorrupt, StoreError, StoreUnavailable
+from ...errors import FormatUnsupported, InvalidInput, StoreCorrupt, StoreUnavailable
+from ...interrupts import pause
+from .connections import run, snapshot, transaction, value
+from .forks import Connection
 
 APPLICATION: Final = 0x46504F53  # "FPOS"
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 USE_WAL: Final = "PRAGMA journal_mode = WAL"
 
-# Statements that insert 1 to 64 rows stay prepared, besides the few dozen others.
-STATEMENTS_KEPT: Final = 160
 
+def look_at(path: str, *, create: bool) -> None:
+    """Raise an error if the path cannot be a store. Without `create`, an empty file is an error too.
 
-class storage_errors:  # used as a function, and a class because it is on every path
-    """What SQLite raises, as what we raise. A storage error is never a refusal."""
-
-    __slots__ = ("_path",)
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, apsw.Error):
-            raise _translated(error, self._path) from error
-
-
-def _translated(error: apsw.Error, path: str) -> StoreError:
-    message = f"{path}: {error}"
-    if isinstance(error, apsw.FullError):
-        return StoreUnavailable(f"{message}: the disk is full; nothing was written, make room and try again")
-    if isinstance(error, (apsw.BusyError, apsw.LockedError)):
-        return StoreUnavailable(f"{message}: another process holds the write lock; try again")
-    if isinstance(error, (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError)):
-        return StoreUnavailable(f"{message}: is the folder there, and may this user write to it?")
-    if isinstance(error, apsw.NotADBError):
-        return FormatUnsupported(f"{message}: this is no Fencepost store")
-    if isinstance(error, apsw.CorruptError):
-        return StoreCorrupt(f"{message}: run `fencepost verify`, restore from a backup if it agrees")
-    return StoreError(message)
-
-
-def connect(path: str, *, timeout_s: float, cache_kib: int, vfs: str | None = None) -> apsw.Connection:
-    """A connection as this engine needs it, to a file that is there."""
-    flags = apsw.SQLITE_OPEN_READWRITE
-    connection = apsw.Connection(path, flags=flags, vfs=vfs, statementcachesize=STATEMENTS_KEPT)
-    connection.set_busy_timeout(int(timeout_s * 1000))
-    # Nothing in the file may run code of its own, and nothing is trusted that it does not need.
-    connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
-    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-    # A plan must not depend on the values that are bound: SQLite would make it anew for each of them,
-    # which takes longer than what we ask.
-    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-    run(connection, "PRAGMA synchronous = FULL")  # an acknowledged append survives a power loss
-    run(connection, f"PRAGMA cache_size = -{cache_kib}")
-    run(connection, "PRAGMA temp_store = MEMORY")
-    return connection
-
-
-def run(connection: apsw.Connection, sql: str, bindings: Any = None) -> list[Any]:
-    """Execute to the end: apsw steps a statement only as far as its rows are taken."""
-    return connection.execute(sql, bindings).fetchall()
-
-
-def value(connection: apsw.Connection, sql: str, bindings: Any = None) -> Any:
-    """The first column of the first row, None without one."""
-    return connection.execute(sql, bindings).get
-
-
-class transaction:
-    """Commits what is done in the block, or rolls all of it back.
-
-    A class rather than a generator: a generator that an interrupt has left suspended would roll back whatever is
-    under way when it is collected at last.
+    Uses `stat`, because opening and closing the file would drop SQLite's locks on it.
     """
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        if not create:
+            raise StoreUnavailable(f"{path}: there is no such store") from None
+        folder = os.path.dirname(os.path.realpath(path))
+        if not os.path.isdir(folder):
+            raise StoreUnavailable(f"{path}: the folder {folder} does not exist; make it first") from None
+        if not _may(folder, os.W_OK | os.X_OK):
+            raise StoreUnavailable(f"{path}: this user may not create files in the folder {folder}") from None
+        return
+    except NotADirectoryError:
+        raise StoreUnavailable(f"{path}: a part of this path is a file and not a folder") from None
+    except PermissionError:
+        raise StoreUnavailable(f"{path}: this user may not enter one of the folders of this path") from None
+    except ValueError as error:  # a NUL in the name
+        raise InvalidInput("address", f"{path!r} is not a path: {error}") from None
+    except OSError as error:
+        raise StoreUnavailable(f"{path}: {error.strerror}") from error
+    if stat.S_ISDIR(found.st_mode):
+        raise StoreUnavailable(f"{path}: this is a folder, and a store is a file: name a file in it")
+    if not stat.S_ISREG(found.st_mode):
+        raise StoreUnavailable(f"{path}: this is not a regular file, so not a store")
+    if not _may(path, os.R_OK):
+        raise StoreUnavailable(
+            f"{path}: this user, {os.geteuid()}, may not read the file, which belongs to user {found.st_uid}"
+        )
+    if found.st_size == 0:
+        log = f"{os.path.realpath(path)}-wal"
+        if os.path.exists(log) and os.path.getsize(log) > 0:
+            raise StoreCorrupt(
+                f"{path}: the file is empty, but its write-ahead log is not: another program has emptied the file. "
+                f"Keep {log}, and restore the file from a backup"
+            )
+        if not create:
+            raise empty(path)
 
-    def __init__(self, connection: apsw.Connection, begin: str = "BEGIN IMMEDIATE") -> None:
-        self._connection = connection
-        self._begin = begin
 
-    def __enter__(self) -> None:
-        try:
-            run(self._connection, self._begin)
-        except BaseException:  # an interrupt that came while it waited for the lock is raised when it has begun
-            roll_back(self._connection)
-            raise
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        try:
-            if kind is None:
-                run(self._connection, "COMMIT")
-        finally:
-            roll_back(self._connection)
+def _may(path: str, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
-def roll_back(connection: apsw.Connection) -> None:
-    """What has not been committed, if there is a transaction."""
-    if connection.in_transaction:
-        run(connection, "ROLLBACK")
+class EmptyFile(FormatUnsupported):
+    """The file is empty: no store has been created in it yet."""
 
 
-def snapshot(connection: apsw.Connection) -> AbstractContextManager[None]:
-    """Several reads of one state of the file, within a transaction that may have begun already."""
-    return nullcontext() if connection.in_transaction else transaction(connection, "BEGIN")
+def empty(path: str) -> EmptyFile:
+    return EmptyFile(
+        f"{path}: the file is empty, so it is not a store; make it one with `fencepost init {path}`, "
+        "or by opening it with create=True"
+    )
 
 
 def prepare_file(path: str, *, create: bool, timeout_s: float, vfs: str | None = None) -> None:
-    """Make the file if it may be made; refuse it unless it is ours and we know its format."""
-    if not create and not os.path.exists(path):
-        raise StoreUnavailable(f"{path}: there is no such store")
+    """Create the store if `create` allows it; raise an error unless the file is a store of a known format."""
+    look_at(path, create=create)
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
-    connection = apsw.Connection(path, flags=flags, vfs=vfs)
+    connection = Connection(path, flags=flags, vfs=vfs)
     try:
         connection.set_busy_timeout(int(timeout_s * 1000))
-        with snapshot(connection):  # or another process could make the store between the two questions
-            ours = _is_ours(connection, path)
-            theirs = not ours and value(connection, "SELECT count(*) FROM sqlite_schema") > 0
-        if theirs:
-            raise FormatUnsupported(f"{path}: this is an SQLite file, but no Fencepost store")
-        if ours:
-            if value(connection, "PRAGMA journal_mode") != "wal":  # a backup is one file, until it is opened
+        if connection.readonly("main"):
+            # SQLite has opened the file for reading. A read would create a log and its index. They would belong to this
+            # user, so another user, who may write to the file, might not be able to write to them.
+            raise apsw.ReadOnlyError("the file cannot be written")
+        if check_format(connection, path):
+            if value(connection, "PRAGMA user_version") < FORMAT:
+                with transaction(connection):
+                    _upgrade(connection)
+            if value(connection, "PRAGMA journal_mode") != "wal":  # a backup has no log until it is opened
                 _when_free(lambda: run(connection, USE_WAL), timeout_s)
-            # A process that was killed between its write and its sync leaves a transaction that this first
-            # read has just recovered. Checkpointing syncs the write-ahead log: nobody may see what a power
-            # loss could still take back.
+            # A process that was killed between its write and its sync leaves a transaction that this first read
+            # has recovered. A checkpoint syncs the log, so that readers see only what survives a power loss.
             _when_free(lambda: connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE), timeout_s)
-        else:
+        elif create:
             _when_free(lambda: run(connection, USE_WAL), timeout_s)
             with transaction(connection):
                 if not _is_ours(connection, path):  # another process may have been first
                     run(connection, files(__package__).joinpath("schema.sql").read_text())
                     run(connection, f"PRAGMA application_id = {APPLICATION}")
                     run(connection, f"PRAGMA user_version = {FORMAT}")
+        else:
+            raise empty(path)
     finally:
-        # If nobody else has the file open, this also copies the log into it. After a crash that matters: the
-        # log may hold an append whose sync failed, readable until the power goes, and nothing may be
-        # built on that before it has been written once more.
+        # If no other process has the file open, this copies the log into it. After a crash the log may hold an
+        # append whose sync failed. It must be written again before a decision can depend on it.
         connection.close()
+
+
+def _upgrade(connection: apsw.Connection) -> None:
+    """Add the columns of format 2, in the caller's transaction."""
+    if value(connection, "PRAGMA user_version") >= FORMAT:
+        return  # another process was first
+    for table in ("checkpoints", "appends"):
+        columns = [name for (name,) in run(connection, "SELECT name FROM pragma_table_info(?)", (table,))]
+        if columns and "checksum" not in columns:
+            run(connection, f"ALTER TABLE {table} ADD COLUMN checksum INTEGER")
+    run(connection, f"PRAGMA user_version = {FORMAT}")
+
+
+def check_format(connection: apsw.Connection, path: str) -> bool:
+    """Whether the file is a store; False if it is empty. Raises FormatUnsupported for another program's file."""
+    with snapshot(connection):  # another process could create the store between the two queries
+        if _is_ours(connection, path):
+            return True
+        used = value(connection, "PRAGMA application_id") or value(connection, "SELECT count(*) FROM sqlite_schema")
+    if used:
+        raise FormatUnsupported(f"{path}: this is an SQLite database, but not a Fencepost store")
+    return False
 
 
 def _is_ours(connection: apsw.Connection, path: str) -> bool:
@@ -168,7 +154,7 @@ def _is_ours(connection: apsw.Connection, path: str) -> bool:
 
 
 def _when_free(action: Callable[[], object], timeout_s: float) -> None:
-    """For what SQLite does not wait for a lock: changing the journal's mode, and checkpointing."""
+    """Retry while the file is locked: SQLite's busy timeout does not cover journal modes and checkpoints."""
     deadline = monotonic() + timeout_s
     while True:
         try:
@@ -177,66 +163,4 @@ def _when_free(action: Callable[[], object], timeout_s: float) -> None:
         except apsw.BusyError:
             if monotonic() > deadline:
                 raise
-            sleep(0.005)
-
-
-class Readers:
-    """Connections for reading: as many as there are concurrent readers, kept for the next one."""
-
-    def __init__(self, path: str, *, timeout_s: float, vfs: str | None = None) -> None:
-        self.path = path
-        self._timeout_s = timeout_s
-        self._vfs = vfs
-        self._lock = threading.Lock()
-        self._idle: list[apsw.Connection] = []
-        self._closed = False
-
-    def lend(self) -> Lent:
-        """A connection for the length of a `with`, whose errors are ours."""
-        return Lent(self)
-
-    def take(self) -> apsw.Connection:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            if self._closed:
-                raise StoreClosed("the store is closed") from None
-            connection = connect(self.path, timeout_s=self._timeout_s, cache_kib=16_384, vfs=self._vfs)
-            # The last connection to close copies the log into the file, which is the writer's decision.
-            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            return connection
-
-    def give_back(self, connection: apsw.Connection) -> None:
-        with self._lock:
-            if (
-                self._closed or connection.in_transaction
-            ):  # which an interrupt has left open, and would stay in the past
-                connection.close()
-            else:
-                self._idle.append(connection)
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
-
-
-class Lent:
-    """A connection on loan: a class rather than a generator, because every read takes two."""
-
-    __slots__ = ("_connection", "_readers")
-
-    def __init__(self, readers: Readers) -> None:
-        self._readers = readers
-
-    def __enter__(self) -> apsw.Connection:
-        with storage_errors(self._readers.path):
-            self._connection = self._readers.take()
-        return self._connection
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._readers.give_back(self._connection)
-        if isinstance(error, apsw.Error):
-            raise _translated(error, self._readers.path) from error
+            pause(0.005)

@@ -1,14 +1,11 @@
 """The postings on disk, in generations.
 
-One ever-growing tree of postings would make each new batch of them touch a page almost anywhere
-in the file: slower and slower. So postings are kept by generation, each for a range of positions.
-New postings go into the newest generation until it is full; the older ones rest, and a search
-asks each of those that its range of positions touches.
+With a single tree of postings, each batch of new postings would touch pages all over the file, and appends would get
+slower as the file grows. So postings are kept in generations, each for a range of positions. New postings go into the
+newest generation until it is full. A search asks every generation that its range of positions touches.
 
-So that there are never many, generations of one level are merged into one of the next. That is
-the slow part, and it is done in small steps between commits. Each step is a transaction of its
-own that leaves a valid file, and where the next one goes on is in the file too: any process can
-take it, and a crash costs nothing but the step.
+To keep their number small, generations of one level are merged into one of the next; see `merging`.
+tests/sqlite/test_search.py holds searches to the definition of matching.
 """
 
 from __future__ import annotations
@@ -21,15 +18,10 @@ from typing import Any, Final
 import apsw
 
 from ...model import Query
-from .files import run, value
+from . import sizes
+from .connections import run, value
 from .search import EVERY, Run, list_run
 from .tail import Tail
-
-GENERATION_EVENTS: Final = 131_072  # what a generation of level 0 holds before the next one begins
-MERGED: Final = 8  # so many of one level become one of the next
-STEP_POSTINGS: Final = 20_000  # moved or deleted in one step: some ten milliseconds
-RARE: Final = 64  # a term with so many postings in a generation is read as a whole
-ROWS: Final = 64  # in one INSERT, which is what makes it fast
 
 TYPES_OF: Final = """
 WITH RECURSIVE step (type) AS (
@@ -56,7 +48,7 @@ WHERE generation = ? AND term = ? AND type = ? AND position > ? AND position <= 
 
 
 class Types:
-    """The numbers of types. They never change, so what is known stays known."""
+    """The numbers of types. A number never changes, so it is kept once it is known."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -70,7 +62,7 @@ class Types:
         return number
 
     def assign(self, connection: apsw.Connection, type: str) -> int:
-        """The type's number, a new one if it has none. In the caller's transaction, so it is not kept."""
+        """The number of the type, assigned now if it has none. The caller may roll back, so it is not kept."""
         number = self.number(connection, type)
         if number is None:
             run(connection, "INSERT INTO types (type) VALUES (?)", (type,))
@@ -113,11 +105,11 @@ class GenerationPart:
         return backwards_from if backwards else forwards_from
 
     def _whole(self, term: str) -> dict[int, list[int]] | None:
-        """All positions of a rare term by type, which one statement fetches; None if it is not rare."""
+        """All positions of a rare term by type, fetched with one statement; None if the term is not rare."""
         if term not in self._known:
-            rows = [] if term == EVERY else run(self._connection, WHOLE, (self._generation, term, RARE + 1))
+            rows = [] if term == EVERY else run(self._connection, WHOLE, (self._generation, term, sizes.RARE + 1))
             lists: dict[int, list[int]] | None = None
-            if term != EVERY and len(rows) <= RARE:
+            if term != EVERY and len(rows) <= sizes.RARE:
                 lists = {}
                 for type, position in rows:
                     lists.setdefault(type, []).append(position)
@@ -128,14 +120,14 @@ class GenerationPart:
 def shortlist(
     connection: apsw.Connection, types: Types, query: Query, after: int, upto: int, most: int | None = None
 ) -> list[int] | None:
-    """Positions after < position <= upto among which are all that match the query, ascending; None if it is long.
+    """Candidates with after < position <= upto, ascending, which include all that match; None if there are many.
 
-    A matching event has every tag of an item, so the list of one tag is enough, and most are
-    short: one statement instead of a search. The other tags of the item are not looked at, so
-    what matches is for the caller to find out, unless each item names just one.
+    A matching event has every tag of an item, so the list of one tag is enough, and most lists are short: one
+    statement instead of a search. The other tags of the item are not looked up. So the caller has to test the
+    candidates, unless each item has just one tag.
     """
     if most is None:
-        most = RARE
+        most = sizes.RARE
     found: set[int] = set()
     for item in query.items:
         for tag in item.tags:
@@ -170,7 +162,7 @@ def ready_parts(
 
 
 def indexed_upto(connection: apsw.Connection) -> int:
-    """The last position that is in a generation; what is above belongs to the tail."""
+    """The last position that is in a generation. Events above it belong to the tail."""
     return value(connection, "SELECT coalesce(max(last), 0) FROM generations WHERE state = 'ready'")  # type: ignore[no-any-return]
 
 
@@ -184,11 +176,11 @@ def position_of(connection: apsw.Connection, id: bytes) -> int | None:
 
 
 def write_tail(connection: apsw.Connection, types: Types, tail: Tail) -> None:
-    """Put the tail's postings into the newest generation, in the caller's transaction."""
+    """Write the tail's postings into the newest generation, in the caller's transaction."""
     newest = connection.execute(
         "SELECT generation, level, first FROM generations WHERE state = 'ready' ORDER BY last DESC LIMIT 1"
     ).get
-    if newest is not None and newest[1] == 0 and tail.floor - newest[2] + 1 < GENERATION_EVENTS:
+    if newest is not None and newest[1] == 0 and tail.floor - newest[2] + 1 < sizes.GENERATION_EVENTS:
         generation = newest[0]
         run(connection, "UPDATE generations SET last = ? WHERE generation = ?", (tail.head, generation))
     else:
@@ -204,7 +196,7 @@ def write_tail(connection: apsw.Connection, types: Types, tail: Tail) -> None:
 def _postings(
     connection: apsw.Connection, types: Types, tail: Tail, generation: int
 ) -> Iterator[tuple[int, str | bytes, int, int]]:
-    """In the order of the primary key, so that inserting them sweeps over the tree once."""
+    """The tail's postings in the order of the primary key, so that inserting them passes over the tree once."""
     numbers: dict[str, int] = {}
     for term, lists in tail.terms():
         for type in lists:
@@ -219,11 +211,12 @@ def _postings(
 
 
 def insert_many(connection: apsw.Connection, table: str, rows: list[tuple[Any, ...]]) -> None:
-    """Multi-row INSERTs: one statement a row costs several times as much."""
-    whole = len(rows) - len(rows) % ROWS
+    """Insert whole rows, many with one statement."""
+    batch = sizes.INSERT_ROWS
+    whole = len(rows) - len(rows) % batch
     if whole:
-        slices = (rows[start : start + ROWS] for start in range(0, whole, ROWS))
-        full = _insertion(table, len(rows[0]), ROWS)
+        slices = (rows[start : start + batch] for start in range(0, whole, batch))
+        full = _insertion(table, len(rows[0]), batch)
         connection.executemany(full, (tuple(chain.from_iterable(some)) for some in slices))
     rest = rows[whole:]
     if rest:

@@ -2,12 +2,13 @@
 
 Eight ready generations of a level that lie side by side become one of the next level:
 
-    1.  a building generation is entered for their range;
+    1.  a building generation is inserted for their range;
     2.  step by step, their postings up to a mark are copied into it in the order of the key;
     3.  when all are copied it is ready and they are dead, in one transaction;
-    4.  step by step, what is dead is deleted.
+    4.  step by step, the dead generations are deleted.
 
-Every step is a transaction on a valid file, and the file says what the next one is.
+Every step is a transaction that leaves a valid file, and the file says what the next step is. So any process can do
+the next step, and a crash costs only the step that was under way. tests/sqlite/test_merging.py holds this.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Any, Final, TypeAlias
 
 import apsw
 
-from .files import run, transaction
-from .generations import MERGED, STEP_POSTINGS
+from . import sizes
+from .connections import run, transaction
 
 Mark: TypeAlias = tuple[Any, int, int]
 
@@ -27,17 +28,17 @@ PLACE: Final = "ORDER BY term, type, position LIMIT 1 OFFSET ?"
 
 
 def merge_step(connection: apsw.Connection) -> bool:
-    """Do a little, if there is anything to do. False: there was nothing."""
+    """Do one step of merging; returns False if there was nothing to do."""
     with transaction(connection):
         return _delete_some(connection) or _copy_some(connection) or _begin(connection)
 
 
 def _begin(connection: apsw.Connection) -> bool:
-    """Enter a building generation over the oldest run of enough neighbours of one level."""
+    """Insert a building generation for the oldest run of enough neighbours of one level."""
     ready = run(connection, "SELECT level, first, last FROM generations WHERE state = 'ready' ORDER BY first")
-    # The newest one still grows.
-    for start in range(len(ready) - MERGED):
-        chosen = ready[start : start + MERGED]
+    # The newest generation still grows, so it is left out.
+    for start in range(len(ready) - sizes.MERGED):
+        chosen = ready[start : start + sizes.MERGED]
         level = chosen[0][0]
         if all(row[0] == level for row in chosen):
             run(
@@ -86,11 +87,9 @@ def _copy_some(connection: apsw.Connection) -> bool:
 
 
 def _bound(connection: apsw.Connection, sources: list[int], mark: Mark) -> Mark | None:
-    """How far a step may go: at least one source moves on by its share, none by more. None: to the end."""
-    share = STEP_POSTINGS // len(sources)
-    after_share = (
-        f"SELECT term, type, position FROM postings WHERE {RANGE} ORDER BY term, type, position LIMIT 1 OFFSET ?"
-    )
+    """How far a step may go: one source advances by its share, no source by more. None means to the end."""
+    share = sizes.STEP_POSTINGS // len(sources)
+    after_share = f"SELECT term, type, position FROM postings WHERE {RANGE} {PLACE}"
     places = [connection.execute(after_share, (source, *mark, share)).get for source in sources]
     reached = [place for place in places if place is not None]
     return min(reached, key=_order) if reached else None
@@ -108,7 +107,7 @@ def _delete_some(connection: apsw.Connection) -> bool:
         return False
     place = connection.execute(
         f"SELECT term, type, position FROM postings WHERE generation = ? {PLACE}",
-        (dead, STEP_POSTINGS),
+        (dead, sizes.STEP_POSTINGS),
     ).get
     if place is not None:
         run(

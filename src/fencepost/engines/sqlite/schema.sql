@@ -1,4 +1,4 @@
--- Format 1 of a Fencepost file. docs/reference/sqlite-format.md explains it.
+-- Format 2 of a Fencepost file. docs/reference/sqlite-format.md explains it.
 
 -- The log. Rows are inserted with the next position, never changed, never deleted.
 CREATE TABLE events (
@@ -9,7 +9,7 @@ CREATE TABLE events (
     recorded_at INTEGER NOT NULL,  -- microseconds since 1970-01-01 UTC
     id          BLOB,              -- 16 bytes of UUID, or NULL
     metadata    TEXT,              -- a JSON object of strings with sorted names, or NULL
-    checksum    INTEGER NOT NULL   -- CRC-32 of all of the above
+    checksum    INTEGER NOT NULL   -- CRC-32 of all of the above, as checksums.py makes it
 ) STRICT;
 
 -- Types have numbers so that a posting is short.
@@ -46,5 +46,6 @@ CREATE TABLE generations (
 -- wider than 64 bits.
 CREATE TABLE checkpoints (
     name     TEXT PRIMARY KEY,
-    position TEXT NOT NULL
+    position TEXT NOT NULL,
+    checksum INTEGER               -- NULL in rows of format 1
 ) STRICT, WITHOUT ROWID;

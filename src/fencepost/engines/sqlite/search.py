@@ -1,13 +1,13 @@
 """Leapfrog: the positions that match a query, from sorted lists of positions.
 
-A list is known only by its `Run`: a function that gives its next keys from some key on. A key is
-a position, or a negated one when going backwards, so that keys always ascend and everything here
-is written once. Where several lists must agree, each is asked for its next key at or above what
-the others have reached: whoever is sparse makes the others jump, and no list is read in full.
+A list is known only by its `Run`: a function that returns its next keys from a given key on. A key is a position, or
+a negated position when the search goes backwards, so keys always ascend. To intersect several lists, each is asked
+for its next key at or above the highest key that the others have reached. So the sparsest list sets the pace, and no
+list is read in full.
 
-Lists live in parts: the tail in memory and the generations on disk. A part knows the types that
-occur with a term, which turns an item without types into targets with one (kernel: a bucket is
-tags and a type), so that an item of one tag, with types or without, is never filtered.
+The lists are in parts: the tail in memory and the generations on disk. A part knows which types occur with a term, so
+an item without types becomes one target for each of those types. tests/sqlite/test_search.py and test_matching.py hold
+the result to the definition of matching.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from itertools import groupby
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from ...model import Query, QueryItem
+from . import sizes
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -26,9 +27,6 @@ Run: TypeAlias = Callable[[int, int], list[int]]
 """`run(key, count)`: up to `count` keys at or above `key`, ascending; fewer only at the end."""
 
 EVERY: Final = ""  # the term that every event has; no tag is empty
-
-FEW: Final = 16  # what a run is asked for first, doubled each time, since most searches end soon
-MANY: Final = 4_096
 
 
 class Part(Protocol[Key]):
@@ -41,7 +39,7 @@ class Part(Protocol[Key]):
     def upto(self) -> int: ...
 
     def type_key(self, type: str) -> Key | None:
-        """What the part calls the type; None if it has no events of it."""
+        """The part's own key for the type; None if it has no events of that type."""
 
     def types_of(self, term: str) -> Collection[Key]:
         """The types of the events that have the term."""
@@ -63,25 +61,39 @@ def search(part: Part[Key], query: Query, *, backwards: bool = False) -> Iterato
 
 
 def _targets(part: Part[Key], items: Iterable[QueryItem]) -> Iterator[tuple[tuple[str, ...], Key]]:
-    """The terms and the type of each list, or group of lists, that has to be looked at."""
+    """The terms and the type of each list, or group of lists to intersect, that the search has to read."""
     seen = set()
+    known: dict[str, Collection[Key]] = {}  # items share terms, and a part may run a statement to find its types
     for item in items:
         terms = tuple(sorted(item.tags)) or (EVERY,)
-        types: Collection[Key | None]
+        types: Iterable[Key | None]
         if item.types:
             types = {part.type_key(type) for type in item.types}
         else:
-            # A matching event has all of the tags and one type: one that each tag occurs with.
-            first, *others = (part.types_of(term) for term in terms)
-            types = set(first).intersection(*others)
+            # A matching event has all of the tags and one type, so its type occurs with each of the tags.
+            found: set[Key] = _types_of_all(part, terms, known)
+            types = found
         for type in types:
             if type is not None and (terms, type) not in seen:
                 seen.add((terms, type))
                 yield terms, type
 
 
+def _types_of_all(part: Part[Key], terms: Iterable[str], known: dict[str, Collection[Key]]) -> set[Key]:
+    """The types that occur with each of the terms; stops at the first term that leaves none."""
+    types: set[Key] | None = None
+    for term in terms:
+        if term not in known:
+            known[term] = part.types_of(term)
+        types = set(known[term]) if types is None else types.intersection(known[term])
+        if not types:
+            break
+    assert types is not None, "an item has at least one term"
+    return types
+
+
 def list_run(positions: Sequence[int], after: int, upto: int, backwards: bool) -> Run:
-    """The run of a list in memory. The list may grow meanwhile, but not below `upto`."""
+    """The run of a list in memory. Another thread may append positions above `upto` meanwhile."""
 
     def forwards_from(key: int, count: int) -> list[int]:
         start = bisect_left(positions, key)
@@ -121,16 +133,16 @@ def intersection(runs: list[Run], start: int) -> Iterator[int]:
 
 
 def _whole(run: Run, start: int) -> Iterator[int]:
-    count = FEW
+    count = sizes.FEW
     while keys := run(start, count):
         yield from keys
         if len(keys) < count:
             return
-        start, count = keys[-1] + 1, min(2 * count, MANY)
+        start, count = keys[-1] + 1, min(2 * count, sizes.MANY)
 
 
 class Cursor:
-    """A place in a run that only moves on, with some keys read ahead."""
+    """A place in a run that only moves forward, with some keys read ahead."""
 
     __slots__ = ("_count", "_ended", "_index", "_keys", "_run")
 
@@ -138,17 +150,17 @@ class Cursor:
         self._run = run
         self._keys: list[int] = []
         self._index = 0
-        self._count = FEW
+        self._count = sizes.FEW
         self._ended = False
 
     def seek(self, key: int) -> int | None:
-        """The first key at or above `key`; keys asked for must not descend."""
+        """The first key at or above `key`, which must not be lower than in the last call."""
         if not self._keys or self._keys[-1] < key:
             if self._ended:
                 return None
             self._keys, self._index = self._run(key, self._count), 0
             self._ended = len(self._keys) < self._count
-            self._count = min(2 * self._count, MANY)
+            self._count = min(2 * self._count, sizes.MANY)
             if not self._keys:
                 return None
         self._index = bisect_left(self._keys, key, self._index)

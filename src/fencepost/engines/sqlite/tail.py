@@ -1,30 +1,26 @@
-"""The newest events' postings, in memory.
+"""The postings of the newest events, in memory.
 
-Nearly every condition asks about events since a moment ago, so this is where nearly all of them
-are answered, with no I/O. The tail holds the postings of every event above its floor; those up to
-the floor are in the generations on disk. When it has grown long enough it is written there in
-one sorted sweep, and a new tail begins.
+Nearly every condition asks about recent events, so the tail answers nearly all of them without I/O. It holds the
+postings of every event above its floor; the postings up to the floor are in the generations on disk. A tail that has
+grown long is written there in one sorted pass, and a new tail begins. The tail also keeps the events themselves,
+unless they are large, because recent events are read most.
 
-The events themselves are kept along, unless they are large: what was written a moment ago is what is read most.
-
-Only the committing thread adds. Others search at the same time, up to a position that is
-committed, and see nothing of what has been staged above it.
+Only the committing thread adds events. Other threads search at the same time, up to a committed position, and do not
+see the events that are staged above it. tests/sqlite/test_tail.py and test_matching.py hold this.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
 from ...model import Query
+from . import sizes
+from .layout import DATA, Row
 from .search import EVERY, Run, list_run, search
 
 NOTHING: Final[list[int]] = []
-KEPT_BYTES: Final = 1_024  # of data: a larger event is read from the file
-
-# The columns of an event, as `SequencedEvent` takes them.
-Stored: TypeAlias = tuple[int, str, str, bytes, int, bytes | None, str | None]
 
 
 class Tail:
@@ -34,13 +30,13 @@ class Tail:
         self._lists: dict[str, dict[str, list[int]]] = {EVERY: {}}
         self._positions: dict[bytes, int] = {}
         self._added: list[tuple[str, Collection[str], bytes | None]] = []
-        self._stored: list[Stored | None] = []
+        self._stored: list[Row | None] = []
 
     def __len__(self) -> int:
         return len(self._added)
 
-    def add(self, type: str, tags: Collection[str], id: bytes | None, stored: Stored | None = None) -> None:
-        """The event at the next position; `stored` is what it will be read as."""
+    def add(self, type: str, tags: Collection[str], id: bytes | None, stored: Row | None = None) -> None:
+        """Add the event at the next position; `stored` is its row, for readers."""
         self.head = position = self.head + 1
         lists = self._lists
         for term in (*tags, EVERY):
@@ -54,10 +50,10 @@ class Tail:
         if id is not None:
             self._positions[id] = position
         self._added.append((type, tags, id))
-        self._stored.append(stored if stored is not None and len(stored[3]) <= KEPT_BYTES else None)
+        self._stored.append(stored if stored is not None and len(stored[DATA]) <= sizes.KEPT_BYTES else None)
 
     def cut(self, head: int) -> None:
-        """Take back everything above `head`."""
+        """Remove everything above `head`."""
         while self.head > head:
             type, tags, id = self._added.pop()
             self._stored.pop()
@@ -75,12 +71,12 @@ class Tail:
     def position_of(self, id: bytes) -> int | None:
         return self._positions.get(id)
 
-    def stored(self, position: int) -> Stored | None:
-        """The event at the position, which is above the floor, if it is at hand."""
+    def stored(self, position: int) -> Row | None:
+        """The row of the event at a position above the floor; None if it is too large to be kept."""
         return self._stored[position - self.floor - 1]
 
     def positions(self, query: Query, after: int, upto: int, most: int) -> list[int] | None:
-        """Those with after < position <= upto that match, ascending; None if they are more. Items have one tag each."""
+        """The matches with after < position <= upto, ascending; None if more than `most`. Items have one tag each."""
         found: list[int] = []
         for item in query.items:
             (tag,) = item.tags
@@ -99,7 +95,7 @@ class Tail:
         for item in query.items:
             terms = item.tags or (EVERY,)
             if len(terms) == 1 and len(item.types) < 2:
-                # The usual shapes, without the machinery: the answer is in the last place or nowhere.
+                # The usual shapes need no search: the last position of a list says whether there is a match.
                 (term,) = terms
                 by_type = self._lists.get(term, {})
                 lists: Iterable[list[int]] = (
@@ -126,22 +122,6 @@ class Tail:
         for id in sorted(self._positions):
             position = self._positions[id]
             yield id, self._added[position - self.floor - 1][0], position
-
-
-class View(NamedTuple):
-    """The tail, and the position up to which it is committed.
-
-    `older` is the tail before, which is on disk by now: what a decision has read a moment ago is not far above the
-    floor of either. Its head is at or above the floor of the tail.
-    """
-
-    tail: Tail
-    committed: int
-    older: Tail | None
-
-    def grown(self) -> View:
-        """With everything committed that was added."""
-        return self._replace(committed=self.tail.head)
 
 
 class TailPart:

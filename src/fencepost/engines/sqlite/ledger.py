@@ -1,30 +1,31 @@
-"""What a batch is judged against, and the rows that it leads to.
+"""What a batch is judged against, and the rows that it adds.
 
-A condition is answered from memory if it begins in the tail, or in the one before it; from the
-generations on disk if it is older.
+A condition that begins in the tail, or in the tail before it, is answered from memory. An older condition is answered
+from the generations on disk. tests/sqlite/test_matching.py holds both to the definition of matching.
 """
 
 from __future__ import annotations
 
 from time import time_ns
-from typing import TypeAlias
 from uuid import UUID
-from zlib import crc32
 
 import apsw
 
-from ...commit import Append
+from ...core.judging import Append
+from ...errors import StoreCorrupt
 from ...model import Query, encode_metadata, encode_tags
-from .files import snapshot, value
+from .checkpoints import read_checkpoint
+from .checksums import WHAT_TO_DO, checksum
+from .connections import snapshot
+from .fetching import EventRows
 from .generations import Types, position_of, ready_parts, shortlist
+from .layout import Row
 from .search import search
 from .tail import Tail
 
-Row: TypeAlias = tuple[int, str, str, bytes, int, bytes | None, str | None, int]
 
-
-class Draft:
-    """The ledger of one batch: the tail and the generations, and what the batch adds to the tail."""
+class BatchLedger:
+    """The ledger of one batch: the tail, the generations, and what the batch adds to the tail."""
 
     def __init__(self, tail: Tail, older: Tail | None, connection: apsw.Connection, types: Types) -> None:
         self.rows: list[Row] = []
@@ -51,19 +52,35 @@ class Draft:
             return older.first_match(query, after)
         short = shortlist(self._connection, self._types, query, after, self._tail.floor)
         if short is not None and (not short or all(len(item.tags) == 1 for item in query.items)):
-            return short[0] if short else None
+            return self._checked(short[0], query) if short else None
         with snapshot(self._connection):
             for part in ready_parts(self._connection, self._types, after, self._tail.floor):
                 for position in search(part, query):
-                    return position
+                    return self._checked(position, query)
         return None
+
+    def _checked(self, position: int, query: Query) -> int:
+        """The position, after checking that its event exists and matches: a posting alone must not refuse an append."""
+        rows = EventRows(self._connection.filename)
+        rows.check_matches(rows.at(self._connection, [position]), query)
+        return position
 
     def position_of(self, id: UUID) -> int | None:
         position = self._tail.position_of(id.bytes)
-        return position_of(self._connection, id.bytes) if position is None and self._tail.floor else position
+        if position is not None or not self._tail.floor:
+            return position
+        position = position_of(self._connection, id.bytes)
+        if position is not None:
+            (event,) = EventRows(self._connection.filename).at(self._connection, [position])
+            if event.id != id:
+                raise StoreCorrupt(
+                    f"{self._connection.filename}: the index says that event {position} has the id {id}, which it "
+                    f"does not have; {WHAT_TO_DO}"
+                )
+        return position
 
     def checkpoint(self, name: str) -> int:
-        return self.checkpoints[name] if name in self.checkpoints else checkpoint_of(self._connection, name)
+        return self.checkpoints[name] if name in self.checkpoints else read_checkpoint(self._connection, name)
 
     def stage(self, append: Append) -> None:
         for event in append.events:
@@ -82,15 +99,3 @@ class Draft:
         if append.checkpoint is not None:
             name, position = append.checkpoint
             self.checkpoints[name] = position
-
-
-def checksum(
-    position: int, type: str, tags: str, data: bytes, recorded_at: int, id: bytes | None, metadata: str | None
-) -> int:
-    """CRC-32 of a row. NUL separates the fields, which cannot contain it, and the data comes last."""
-    rest = f"{position}\0{type}\0{tags}\0{recorded_at}\0{id.hex() if id else ''}\0{metadata or ''}\0"
-    return crc32(data, crc32(rest.encode()))
-
-
-def checkpoint_of(connection: apsw.Connection, name: str) -> int:
-    return int(value(connection, "SELECT position FROM checkpoints WHERE name = ?", (name,)) or 0)

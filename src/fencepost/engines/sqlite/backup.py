@@ -1,0 +1,68 @@
+"""Copies a store while it is in use, with SQLite's online backup.
+
+The copy is one consistent state of the store. `fencepost.durable` gives it its name when it is complete and durable.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from ...address import Address
+from ...durable import durable_file
+from ...errors import InvalidInput, StoreUnavailable
+from .connections import run, storage_errors, value
+from .fetching import HEAD
+from .files import look_at
+from .forks import Connection
+from .readonly import opened_to_read
+
+TIMEOUT_S: Final = 10.0
+SIDECARS: Final = ("-wal", "-shm", "-journal")  # what SQLite creates beside a file
+
+
+def backup(path: str | os.PathLike[str], to: str | os.PathLike[str]) -> int:
+    """Copy the store to a new file while other processes go on writing; returns the head of the copy.
+
+    The copy has the permissions of the original. It replaces no file and follows no link.
+    """
+    address = Address.parse(path)
+    source_path = address.path
+    look_at(source_path, create=False)
+    with (
+        storage_errors(source_path),
+        new_store_file(source_path, os.fspath(to)) as draft,
+        opened_to_read(source_path, read_only=address.read_only, timeout_s=TIMEOUT_S, cache_kib=16_384) as source,
+    ):
+        return _copy(source, str(draft))
+
+
+@contextmanager
+def new_store_file(source: str, to: str) -> Iterator[Path]:
+    """An empty file to write a copy of the store `source` into; it gets the name `to` when it is complete."""
+    mode = stat.S_IMODE(os.stat(source).st_mode)
+    try:
+        with durable_file(to, mode=mode, sidecars=SIDECARS) as draft:
+            yield draft
+    except FileExistsError:
+        raise InvalidInput("to", f"{to} exists already; name a new file") from None
+    except OSError as error:
+        raise StoreUnavailable(f"{to}: the file cannot be created: {error.strerror}") from error
+
+
+def _copy(source: Connection, draft: str) -> int:
+    """Copy everything, and return the head of the copy."""
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
+    with storage_errors(draft), closing(Connection(draft, flags=flags)) as target:
+        with target.backup("main", source, "main") as copying:
+            while not copying.done:
+                copying.step(-1)
+        # The copy is a single file: it has no write-ahead log beside it.
+        run(target, "PRAGMA journal_mode = DELETE")
+        return value(target, HEAD) or 0

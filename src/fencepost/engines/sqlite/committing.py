@@ -1,0 +1,209 @@
+"""Commits batches without a lock, and keeps the file in good shape between commits.
+
+A batch is judged against the tail, then inserted at the next positions by one statement, which is also the
+transaction and the sync. If another process has committed meanwhile, the statement fails on the primary key
+`position`: the tail catches up, and the batch is judged and inserted again. So a verdict always takes every event
+below the inserted positions into account. models/ and tests/sqlite/test_handles.py hold this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from math import inf
+from time import monotonic
+from typing import Final, TypeVar
+
+import apsw
+import msgspec
+
+from ...core.judging import Append, Verdict, judge, records_of
+from ...errors import InvalidInput
+from ...model import RecordedAppend, SequencedEvent
+from . import sizes
+from .checkpoints import checkpoint_row
+from .checksums import checksum
+from .connections import roll_back, run, transaction, value
+from .fetching import Head
+from .forks import Connection
+from .generations import Types, indexed_upto, insert_many, write_tail
+from .layout import Row
+from .ledger import BatchLedger
+from .merging import merge_step
+from .recording import create_appends_table, insert_records
+from .shared_tail import SharedTail
+from .tail import Tail
+from .wal import WriteAheadLog
+
+Result = TypeVar("Result")
+
+# All ids in one statement, in the order of the index: one statement for each id would take as long as all the rest.
+FIRST_STORED: Final = """
+SELECT wanted.value FROM json_each(?) AS wanted CROSS JOIN generations CROSS JOIN postings
+ON postings.generation = generations.generation AND postings.term = unhex(wanted.value)
+WHERE generations.state = 'ready' LIMIT 1
+"""
+
+
+class Overtaken(Exception):
+    """Another process has committed since the batch was judged."""
+
+
+class Committer:
+    """Writes over one connection. The caller holds the lock that guards the connection and the tail."""
+
+    def __init__(
+        self, writer: Connection, tail: SharedTail, types: Types, head: Head, *, patience_s: float, records: bool
+    ) -> None:
+        self.writer = writer
+        self.log = WriteAheadLog(writer, patience_s)
+        self._tail = tail
+        self._types = types
+        self._head = head
+        self._records = records
+        self._wrote_tail = False  # after the last commit
+        self._merge_at = 0.0  # when the next step of merging is due
+        self._alert = 0  # batches that still look for other processes' commits before judging
+
+    def commit(self, appends: Sequence[Append]) -> list[Verdict]:
+        return self._write(lambda: self._commit(appends))
+
+    def restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend]) -> None:
+        """Insert events with the positions and times that they have."""
+        self._write(lambda: self._restore(events, appends))
+
+    def recover(self) -> None:
+        """Clean up after a thread that was interrupted between two steps. Every write begins with this."""
+        roll_back(self.writer)
+        self._tail.recover()
+
+    def _write(self, action: Callable[[], Result]) -> Result:
+        try:
+            self.recover()
+            self._tidy_up()
+            return action()
+        except BaseException:
+            roll_back(self.writer)  # an interrupt may come even while a transaction is ending
+            raise
+
+    def _commit(self, appends: Sequence[Append]) -> list[Verdict]:
+        # A checkpoint has no position that would collide if another process moved it meanwhile.
+        locked = any(append.checkpoint is not None for append in appends)
+        if self._alert and not locked:
+            self._look_around()
+        for attempt in count():
+            tail, committed, _ = self._tail.view
+            try:
+                if locked or attempt >= sizes.OPTIMISTIC_TRIES:
+                    with transaction(self.writer):
+                        self._tail.catch_up(self.writer)
+                        tail, committed, _ = self._tail.view
+                        verdicts = self._judge_and_store(appends, tail)
+                else:
+                    verdicts = self._judge_and_store(appends, tail)
+            except Overtaken:
+                self._alert = sizes.ALERT_BATCHES
+                self._tail.take_back(tail, committed)
+                self._tail.catch_up(self.writer)
+            except Exception:
+                self._tail.take_back(tail, committed)
+                raise
+            except BaseException:
+                self._tail.reset(tail.floor)  # an interrupt may have come in the middle of an addition
+                raise
+            else:
+                self._tail.mark_committed()
+                return verdicts
+        raise AssertionError("unreachable")
+
+    def _look_around(self) -> None:
+        """While other processes append too, catching up costs less than judging a batch that will collide."""
+        before = self._tail.view.committed
+        self._tail.catch_up(self.writer)
+        self._alert = sizes.ALERT_BATCHES if self._tail.view.committed > before else self._alert - 1
+
+    def _judge_and_store(self, appends: Sequence[Append], tail: Tail) -> list[Verdict]:
+        ledger = BatchLedger(tail, self._tail.view.older, self.writer, self._types)
+        verdicts = judge(appends, ledger)
+        if ledger.rows:
+            self._insert(ledger.rows, records_of(appends, verdicts) if self._records else ())
+        elif not self.writer.in_transaction and self._head.read(self.writer) > ledger.head():
+            raise Overtaken  # a batch that inserts nothing cannot collide, so it has to look
+        for name, position in ledger.checkpoints.items():
+            row = checkpoint_row(name, position)
+            run(self.writer, "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?)", row)
+        return verdicts
+
+    def _insert(self, rows: list[Row], records: Sequence[RecordedAppend]) -> None:
+        try:
+            if (records or len(rows) > sizes.INSERT_ROWS) and not self.writer.in_transaction:
+                with transaction(self.writer):
+                    insert_many(self.writer, "events", rows)
+                    insert_records(self.writer, records)
+            else:
+                insert_many(self.writer, "events", rows)
+                if records:
+                    insert_records(self.writer, records)
+        except apsw.ConstraintError as error:
+            if error.extendedresult != apsw.SQLITE_CONSTRAINT_PRIMARYKEY:  # type: ignore[attr-defined]
+                raise
+            raise Overtaken from None
+
+    def _restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend]) -> None:
+        if appends:
+            create_appends_table(self.writer)
+        tail, committed, _ = self._tail.view
+        try:
+            with transaction(self.writer):
+                self._tail.catch_up(self.writer)
+                tail, committed, _ = self._tail.view
+                check_restored(self.writer, tail, events)
+                rows: list[Row] = []
+                for event in events:
+                    content = event.stored
+                    tail.add(event.type, event.tags, event.stored_id, content)
+                    rows.append((*content, checksum(*content)))
+                self._insert(rows, appends)
+        except Exception:
+            self._tail.take_back(tail, committed)
+            raise
+        except BaseException:
+            self._tail.reset(tail.floor)
+            raise
+        self._tail.mark_committed()
+
+    def _tidy_up(self) -> None:
+        """Write a long tail to disk, shorten the log and merge generations: between two commits, in small pieces."""
+        tail = self._tail.view.tail
+        writes = len(tail) >= sizes.TAIL_EVENTS
+        if writes:
+            with transaction(self.writer):
+                if indexed_upto(self.writer) == tail.floor:
+                    write_tail(self.writer, self._types, tail)
+            self._tail.catch_up(self.writer)
+            self._merge_at = 0.0
+        # Writing the tail is the slowest piece. So the other pieces wait for the next commit, even if the log has
+        # grown; but only once, because large commits may fill the tail each time.
+        postponed, self._wrote_tail = writes and not self._wrote_tail, writes
+        if postponed:
+            return
+        if self.log.is_long:
+            self.log.shorten()
+        began = monotonic()
+        if began >= self._merge_at:
+            more = merge_step(self.writer)
+            ended = monotonic()
+            self._merge_at = ended + (ended - began) * sizes.MERGE_REST if more else inf
+
+
+def check_restored(connection: apsw.Connection, tail: Tail, events: Sequence[SequencedEvent]) -> None:
+    """Refuse events that do not follow the head, or whose ids are stored. In a transaction, with a current tail."""
+    for position, event in enumerate(events, start=tail.head + 1):
+        if event.position != position:
+            raise InvalidInput("events", f"position {position} is next, not {event.position}")
+    ids = [id for id in (event.stored_id for event in events) if id is not None]
+    stored = next((id.hex() for id in ids if tail.position_of(id) is not None), None)
+    if stored is None and ids and tail.floor:
+        stored = value(connection, FIRST_STORED, (msgspec.json.encode(sorted(id.hex() for id in ids)).decode(),))
+    if stored is not None:
+        raise InvalidInput("events", f"the id {stored} is stored already")

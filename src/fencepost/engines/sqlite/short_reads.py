@@ -1,0 +1,135 @@
+"""Reads of a few events, most of them recent: one thread completes those of all waiting callers together.
+
+Events that the tail keeps come from memory. Nothing is locked. tests/sqlite/test_matching.py holds every short read to
+the definition of matching.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias
+
+import apsw
+
+from ...buckets import matches
+from ...errors import StoreCorrupt
+from ...model import Query, SequencedEvent
+from . import sizes
+from .fetching import EventRows, Head
+from .generations import Types, shortlist
+from .readers import Readers
+from .search import search
+from .shared_tail import View
+from .tail import TailPart
+
+ShortRead: TypeAlias = tuple[int, list[SequencedEvent] | None]
+
+
+class Read(NamedTuple):
+    """The arguments of a read."""
+
+    query: Query
+    after: int
+    upto: int | None
+    limit: int | None
+    backwards: bool
+
+
+class ShortReads:
+    """Completes the reads that are short, and leaves the others to `Scans`.
+
+    `view_upto(upto)` returns a tail without waiting for a writer, so the tail may lack events up to there.
+    """
+
+    def __init__(
+        self, readers: Readers, rows: EventRows, head: Head, types: Types, view_upto: Callable[[int], View]
+    ) -> None:
+        self._readers = readers
+        self._rows = rows
+        self._head = head
+        self._types = types
+        self._view_upto = view_upto
+
+    def begin(self, reads: Sequence[Read]) -> list[ShortRead]:
+        with self._readers.lend() as connection:
+            head = self._head.read(connection)
+            return [self._begin(connection, read, head) for read in reads]
+
+    def _begin(self, connection: apsw.Connection, read: Read, head: int) -> ShortRead:
+        """Up to where the read reaches; and all of its events as one page, or None if the read is not short."""
+        query, after, reach = read.query, read.after, head if read.upto is None else min(read.upto, head)
+        if not all(item.tags for item in query.items):
+            return reach, None
+        try:
+            view = self._view_upto(reach)
+            committed = view.committed
+            if reach - committed > sizes.UNINDEXED_EVENTS:
+                return reach, None
+            keys = self._keys(connection, view, query, after, min(reach, committed))
+            if keys is None:
+                return reach, None
+            exact = reach <= committed and all(len(item.tags) == 1 for item in query.items)
+            if exact and read.limit is not None:
+                keys = keys[-read.limit :] if read.backwards else keys[: read.limit]
+            page = self._events_near(connection, view, keys)
+            if page is None:
+                return reach, None
+            if reach > committed:
+                begin = min(max(after, committed), reach)
+                unknown = self._rows.few_between(connection, begin, reach, sizes.SHORT_BYTES)
+                if unknown is None:
+                    return reach, None
+                page += unknown
+            if exact:
+                self._rows.check_matches(page, query)
+            else:
+                page = [event for event in page if matches(event, query)]
+        except (apsw.Error, StoreCorrupt):
+            return reach, None  # the caller of this read scans instead, and gets the error; the other callers do not
+        return reach, (page[::-1] if read.backwards else page)[: read.limit]
+
+    def _keys(self, connection: apsw.Connection, view: View, query: Query, after: int, upto: int) -> list[int] | None:
+        """Candidate positions, ascending, which include all that match; None if there are many."""
+        keys: list[int] | None = []
+        tail, older = view.tail, view.older
+        recent = [tail]
+        if after < tail.floor:
+            if older is not None and older.floor <= after:
+                recent = [older, tail]
+            else:
+                keys = shortlist(connection, self._types, query, after, min(upto, tail.floor), sizes.SHORT_EVENTS)
+        one_tag = all(len(item.tags) == 1 for item in query.items)
+        for part, end in zip(recent, (*(each.floor for each in recent[1:]), upto), strict=True):
+            begin, end = max(after, part.floor), min(upto, end)
+            if keys is None or begin >= end:
+                continue
+            if one_tag:
+                found = part.positions(query, begin, end, sizes.SHORT_EVENTS)
+            else:
+                found = list(islice(search(TailPart(part, begin, end), query), sizes.SHORT_EVENTS + 1))
+            keys = None if found is None else keys + found
+        return keys if keys is None or len(keys) <= sizes.SHORT_EVENTS else None
+
+    def _events_near(self, connection: apsw.Connection, view: View, keys: list[int]) -> list[SequencedEvent] | None:
+        """The events at these positions, from memory if the tail keeps them; None if they are large."""
+        tail, older = view.tail, view.older
+        floor = tail.floor if older is None else older.floor
+        found: list[Any] = []
+        missing = []
+        for key in keys:
+            stored = None
+            if key > tail.floor:
+                stored = tail.stored(key)
+            elif older is not None and key > floor:
+                stored = older.stored(key)
+            if stored is None:
+                missing.append(key)
+            found.append(key if stored is None else SequencedEvent(*stored))
+        if missing:
+            few = self._rows.few_at(connection, missing, sizes.SHORT_BYTES)
+            if few is None:
+                return None
+            read = {event.position: event for event in few}
+            found = [read[each] if type(each) is int else each for each in found]
+        return found
