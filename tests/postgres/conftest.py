@@ -10,10 +10,10 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from tests.support.postgres import PostgresServer
 
 import fencepost
 from fencepost import EventStore
-from fencepost.testing.postgres import PostgresServer
 
 
 @pytest.fixture(scope="session")
@@ -42,9 +42,56 @@ def database_url(server_url: str) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def new_schema() -> Callable[[], str]:
-    """The name of a schema that nobody has used."""
+    """The name of a schema that no other test uses."""
     numbers = count(1)
     return lambda: f"store_{next(numbers)}"
+
+
+class UsedStores:
+    """Stores that earlier tests have used, and that can be used again once they are emptied."""
+
+    def __init__(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
+        self.urls: list[str] = []
+        self._connection = connection
+
+    def give_back(self, url: str, schema: str) -> None:
+        tables = [f"{schema}.{table}" for table in ("event", "more_tags", "checkpoint", "append")]
+        try:
+            if self._connection.execute(f"SELECT max(position) > 5000 FROM {tables[0]}".encode()).fetchone() == (True,):
+                self._connection.execute(f"TRUNCATE {', '.join(tables)}".encode())
+            for table in tables:
+                self._connection.execute(f"DELETE FROM {table}".encode())  # faster than TRUNCATE, for few rows
+        except psycopg.errors.LockNotAvailable:
+            return  # the test has left a transaction open, so this store is not used again
+        self.urls.append(url)
+
+
+@pytest.fixture(scope="session")
+def used_stores(database_url: str) -> Iterator[UsedStores]:
+    with psycopg.connect(database_url, autocommit=True, options="-c lock_timeout=2s") as connection:
+        yield UsedStores(connection)
+
+
+@pytest.fixture
+def new_url(
+    database_url: str, new_schema: Callable[[], str], used_stores: UsedStores
+) -> Iterator[Callable[[], tuple[str, bool]]]:
+    """The address of a store that is empty, another one at each call, and whether it has to be created.
+
+    Creating a store takes longer than most tests, so stores are emptied after a test and used again. A test that
+    changes more than the content of a store must use `schema` instead.
+    """
+    taken: list[tuple[str, str]] = []
+
+    def take() -> tuple[str, bool]:
+        create = not used_stores.urls
+        url = with_option(database_url, "schema", new_schema()) if create else used_stores.urls.pop()
+        taken.append((url, url.rpartition("=")[2]))
+        return url, create
+
+    yield take
+    for url, schema in taken:
+        used_stores.give_back(url, schema)
 
 
 @pytest.fixture

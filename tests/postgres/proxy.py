@@ -1,4 +1,4 @@
-"""A wire that breaks: between a client and the server, and cut when a test says so."""
+"""A proxy between a client and the server that breaks connections on demand."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ class Proxy:
         with self._lock:
             self._losses = count
 
+    def lose(self, data: bytes) -> None:
+        """Called with what a client sends; a subclass may decide to lose the answer to it."""
+
     def close(self) -> None:
         self._listening.close()
 
@@ -40,7 +43,9 @@ class Proxy:
     def _pump(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
         with suppress(OSError):
             while data := source.recv(65_536):
-                if answers and self._is_lost():
+                if not answers:
+                    self.lose(data)
+                elif self._is_lost():
                     break
                 target.sendall(data)
         for end in (source, target):

@@ -1,7 +1,7 @@
 """Two transactions, one step at a time.
 
-`Hand` is a client whose transaction stays open until the test says so. `waiting` looks into the server's
-lock table, so a test goes on when somebody waits for the lock, not when some time has passed.
+`Hand` is a client whose transaction stays open until the test ends it. `wait_for_waiting` reads the lock table of the
+server, so a test continues when a transaction waits for the lock, not after some time.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 
 import psycopg
 
-from fencepost.commit import Append, Verdict
+from fencepost.core.judging import Append, Verdict
 from fencepost.engines.postgres.connections import Connection
+from fencepost.engines.postgres.templates import LOCK_CLASS
 from fencepost.engines.postgres.wire import decode_verdicts, encode_batch
 from fencepost.testing.faults import PATIENCE_S
 
@@ -34,7 +35,7 @@ class Hand:
         return decode_verdicts(appends, row[0].encode())
 
     def take_id(self) -> None:
-        """Get a transaction id, which others that come later will be above."""
+        """Get a transaction id. Transactions that begin later get higher ids."""
         self.connection.execute("SELECT pg_current_xact_id()")
 
 
@@ -46,11 +47,11 @@ def hand(database_url: str, schema: str) -> Iterator[Hand]:
 
 
 def wait_for_waiting(connection: psycopg.Connection[Any], count: int) -> list[int]:
-    """The backends that wait for the lock of a store, as soon as there are so many."""
+    """Wait until `count` backends wait for the lock of a store; return their process ids."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         rows = connection.execute(
-            "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 1179537987 AND NOT granted"
+            "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND NOT granted", [LOCK_CLASS]
         ).fetchall()
         if len(rows) >= count:
             return [row[0] for row in rows]

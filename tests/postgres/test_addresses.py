@@ -10,7 +10,9 @@ from tests.postgres.conftest import with_option
 
 import fencepost
 from fencepost import ConditionFailed, Event
+from fencepost.address import without_options
 from fencepost.engines.postgres import load
+from fencepost.engines.postgres.addresses import parameters_of
 from fencepost.testing.contract.base import no_new, tagged
 
 EVENT = Event("Größe", tags={"stadt:Köln"}, data=b"\xff", metadata={"wer": "Jürgen"})
@@ -38,6 +40,12 @@ def test_a_store_is_made_and_loaded_under_another_encoding(database_url: str, sc
     with fencepost.open(latin, schema=schema, create=True) as store:
         load(latin, [EVENT], schema=schema)
         assert [found.event for found in store.read(tagged("stadt:Köln"))] == [EVENT]
+
+
+def test_a_question_mark_in_a_password_begins_no_parameters() -> None:
+    address = "postgresql://ada:a?b@host/db?schema=eu&sslmode=require"
+    assert without_options(address, {"schema"}) == ("postgresql://ada:a?b@host/db?sslmode=require", {"schema": "eu"})
+    assert parameters_of("postgresql://ada:a?b@host/db")["password"] == "a?b"
 
 
 @pytest.mark.parametrize("written", ["a+b", "a%2Bb"])

@@ -1,4 +1,4 @@
-"""Batches, judged by the server as the reference judges them: one append after the other."""
+"""The server judges a batch as the reference engine does: one append after the other."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import pytest
 from tests.postgres.stepping import hand
 
 from fencepost import AppendCondition, Event, EventStore, IdsOverlap, Placed, Query, QueryItem, StoreUnavailable
-from fencepost.commit import Append, Conflicting, Verdict
+from fencepost.core.judging import Append, Conflicting, Verdict
 from fencepost.engines.memory import MemoryEngine
-from fencepost.engines.postgres import PostgresEngine, engine
-from fencepost.engines.postgres.engine import PART_EVENTS
+from fencepost.engines.postgres import splitting
+from fencepost.engines.postgres.splitting import CALL_EVENTS
+from fencepost.opening import open_engine
 from fencepost.testing.contract.base import contents, no_new, tagged
 
 BATCHES = 25
@@ -34,7 +35,7 @@ def random_query(chance: random.Random) -> Query:
 
 
 def random_append(chance: random.Random, head: int) -> Append:
-    """Small worlds of tags, ids and names, so that appends of one batch are often in each other's way."""
+    """Few tags, ids and names, so that appends of one batch often conflict with each other."""
     events = []
     ids = [UUID(int=number) for number in chance.sample(range(60), 4)] if chance.random() < 0.3 else [None] * 4
     for number in range(chance.choice([1, 1, 1, 2, 4])):
@@ -63,14 +64,14 @@ def test_random_batches_get_the_verdicts_of_the_reference(url: str, seed: int) -
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_batches_in_parts_get_them_as_well(url: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "PART_EVENTS", 3)
-    monkeypatch.setattr(engine, "PART_BYTES", 10)
+    monkeypatch.setattr(splitting, "CALL_EVENTS", 3)
+    monkeypatch.setattr(splitting, "CALL_BYTES", 10)
     compare_with_the_reference(url, seed)
 
 
 def compare_with_the_reference(url: str, seed: int) -> None:
     chance = random.Random(seed)
-    ours, reference = PostgresEngine.from_url(url), MemoryEngine()
+    ours, reference = open_engine(url), MemoryEngine()
     seen: set[str] = set()
     for _ in range(BATCHES):
         batch = [random_append(chance, reference.head()) for _ in range(chance.choice([1, 2, 3, 8, 20]))]
@@ -109,7 +110,7 @@ def test_what_a_batch_has_stored_halfway_is_seen_by_all_that_come_later(
 def test_a_batch_in_parts_that_fails_is_stored_in_no_part(
     url: str, schema: str, connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of it is told of the failure, so none of it may be stored."""
+    """Every append of the batch gets the error, so no append may be stored."""
     connection.execute(
         f"""
         CREATE FUNCTION "{schema}".fill() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -118,8 +119,8 @@ def test_a_batch_in_parts_that_fails_is_stored_in_no_part(
         FOR EACH ROW WHEN (NEW.type = 'Second') EXECUTE FUNCTION "{schema}".fill()
         """.encode()
     )
-    monkeypatch.setattr(engine, "PART_BYTES", 1_000)
-    ours = PostgresEngine.from_url(url)
+    monkeypatch.setattr(splitting, "CALL_BYTES", 1_000)
+    ours = open_engine(url)
     with pytest.raises(StoreUnavailable, match="No space left"):
         ours.commit([Append((Event(type, data=bytes(600)),)) for type in ("First", "Second")])
     assert ours.head() == 0
@@ -127,26 +128,26 @@ def test_a_batch_in_parts_that_fails_is_stored_in_no_part(
 
 
 def test_a_large_append_does_without_what_was_prepared(url: str) -> None:
-    """Behind a pooler the connection may not know it any more, and in a transaction nothing can be tried twice."""
-    ours = PostgresEngine.from_url(url, connections=1)
-    many = Append((Event("A"),) * (PART_EVENTS + 1))
+    """Behind a pooler the connection may lack the prepared statement, and a transaction cannot retry one."""
+    ours = open_engine(url, connections=1)
+    many = Append((Event("A"),) * (CALL_EVENTS + 1))
     ours.commit([Append((Event("Before"),)), many])
     ours.commit([Append((Event("Before"),))] * 2)
-    with ours._connections.lend() as connection:
+    with ours.connections.connection() as connection:
         connection.execute("DEALLOCATE ALL")
-    assert list(ours.commit([many])) == [Placed(PART_EVENTS + 5, 2 * PART_EVENTS + 5)]
+    assert list(ours.commit([many])) == [Placed(CALL_EVENTS + 5, 2 * CALL_EVENTS + 5)]
     ours.close()
 
 
 def test_a_large_append_of_which_an_id_is_stored_is_refused_by_name(store: EventStore) -> None:
     """It is sent in parts; the id that is missing is beyond the first of them."""
-    many = [Event("A", id=uuid4()) for _ in range(PART_EVENTS + 1)]
+    many = [Event("A", id=uuid4()) for _ in range(CALL_EVENTS + 1)]
     store.append(many[:1])
     with pytest.raises(IdsOverlap) as failed:
         store.append(many)
     assert (failed.value.stored, failed.value.missing) == (many[0].id, many[-1].id)
-    assert store.append(many[1:]) == Placed(2, PART_EVENTS + 1)
-    assert store.append(many) == Placed(1, PART_EVENTS + 1, already=True)
+    assert store.append(many[1:]) == Placed(2, CALL_EVENTS + 1)
+    assert store.append(many) == Placed(1, CALL_EVENTS + 1, already=True)
 
 
 def test_a_conflict_with_a_large_event_names_it_as_well(store: EventStore, database_url: str, schema: str) -> None:

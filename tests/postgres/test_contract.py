@@ -11,6 +11,7 @@ from tests.postgres.conftest import with_option
 
 import fencepost
 from fencepost import EventStore
+from fencepost.engines.postgres import PostgresEngine
 from fencepost.engines.postgres.connections import Connections, Session
 from fencepost.testing import Awaitable, DurableEventStoreContract, RestoringContract, SharedRecordingContract
 from fencepost.testing.faults import once
@@ -19,13 +20,13 @@ from fencepost.testing.stores import Store
 
 class TestPostgres(DurableEventStoreContract):
     @pytest.fixture(autouse=True)
-    def place(self, database_url: str, new_schema: Callable[[], str]) -> None:
+    def place(self, database_url: str, new_url: Callable[[], tuple[str, bool]]) -> None:
         self.database_url = database_url
-        self.new_schema = new_schema
+        self.new_url = new_url
 
     def open_store(self) -> Store:
-        self.url = with_option(self.database_url, "schema", self.new_schema())
-        return fencepost.open(self.url, create=True)
+        self.url, create = self.new_url()
+        return fencepost.open(self.url, create=create)
 
     def open_again(self) -> Store:
         return fencepost.open(self.url)
@@ -42,27 +43,24 @@ class TestPostgres(DurableEventStoreContract):
     def overtaken(self, store: Store, rival: Callable[[], None]) -> Iterator[Store]:
         """Between check and commit: the function has judged and written, and the transaction is open."""
         engine = fencepost.opening.open_engine(self.url)
-        engine._connections = Interposed(engine._connections, once(rival))  # type: ignore[attr-defined]
+        assert isinstance(engine, PostgresEngine)
+        run_before_commit(engine.connections, once(rival))
         yield self.store_over(engine)
         engine.close()
 
 
-class Interposed:
-    """Connections whose next loan is one transaction, in which something happens before it commits."""
-
-    def __init__(self, connections: Connections, action: Callable[[], None]) -> None:
-        self.close = connections.close
-        self._connections = connections
-        self._action = action
+def run_before_commit(connections: Connections, action: Callable[[], None]) -> None:
+    """Make each loan of a session one transaction, and run the action before the transaction commits."""
+    lend = connections.session
 
     @contextmanager
-    def session(self) -> Iterator[Session]:
-        with self._connections.session() as session, session.connection.transaction():
+    def session() -> Iterator[Session]:
+        with lend() as session, session.connection.transaction():
             yield session
-            self._action()
+            action()
 
-    def take_idle(self) -> None:
-        """None is at hand, so what would be sent on the event loop is left to a thread."""
+    connections.session = session  # type: ignore[assignment]
+    connections.take_idle = lambda: None  # type: ignore[method-assign]  # so that tasks commit in a thread
 
 
 class TestPostgresAwaitable(Awaitable, TestPostgres):

@@ -1,4 +1,4 @@
-"""Faults: each has a name, none loses or doubles what was acknowledged, and the store recovers by itself."""
+"""Each fault raises an error that names it; no acknowledged append is lost or stored twice; the store recovers."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ import pytest
 from tests.postgres.conftest import with_option
 from tests.postgres.proxy import Proxy
 from tests.postgres.stepping import hand, wait_for_waiting
+from tests.support.postgres import PostgresServer
 
 import fencepost
 from fencepost import AppendCondition, AppendRefused, Event, EventStore, Placed, Query, StoreError, StoreUnavailable
-from fencepost.commit import Append
-from fencepost.engines.postgres import PostgresEngine
+from fencepost.core.judging import Append
+from fencepost.engines.postgres.calls import Call
 from fencepost.engines.postgres.connections import Connections
+from fencepost.engines.postgres.faults import Lost
+from fencepost.opening import open_engine
 from fencepost.testing import check
+from fencepost.testing.clients import ClientStore
 from fencepost.testing.contract.base import Running, events, no_new, positions, tagged, take, types
 from fencepost.testing.faults import PATIENCE_S
-from fencepost.testing.postgres import PostgresServer
-from fencepost.testing.recorder import Recorder
 from fencepost.testing.stores import engine_of
 
 CLIENTS = 6
@@ -77,7 +79,7 @@ def test_a_connection_killed_in_mid_commit_is_reported_where_there_are_no_ids(
         other.append(Append((Event("Before"),)))
         append = Running(partial(store.append, events("Reserved", "seat:1")))
         terminate(connection, wait_for_waiting(connection, 1)[0])
-        with pytest.raises(StoreUnavailable, match="without event ids nobody can say which"):
+        with pytest.raises(StoreUnavailable, match="without event ids the store cannot find out which"):
             append.result()
         other.connection.commit()
     assert types(store.read()) == ["Before"]
@@ -96,7 +98,7 @@ def through(proxy: Proxy, server: PostgresServer, url: str) -> str:
 
 
 def test_16_a_lost_acknowledgement_is_settled_by_the_ids(proxy: Proxy, server: PostgresServer, fragile: str) -> None:
-    """The commit is done, its answer is lost twice; the third try finds it, and is no conflict with itself."""
+    """The commit succeeds and its answer is lost twice. The third attempt finds it, and does not conflict with it."""
     batch = [with_id("Reserved", "seat:1"), with_id("Paid", "seat:1")]
     with fencepost.open(through(proxy, server, fragile)) as store:
         store.append(events("Before"))
@@ -131,7 +133,7 @@ def test_16_without_ids_a_lost_acknowledgement_says_so_and_nothing_is_stored_twi
 def test_16_what_was_stored_before_is_told_so_after_a_lost_acknowledgement(
     proxy: Proxy, server: PostgresServer, fragile: str
 ) -> None:
-    """A process starts, and sends again what an earlier one has stored."""
+    """A new process sends an append again that an earlier process has stored."""
     event = with_id("Reserved", "seat:1")
     with fencepost.open(fragile) as earlier:
         earlier.append([event])
@@ -143,8 +145,8 @@ def test_16_what_was_stored_before_is_told_so_after_a_lost_acknowledgement(
 def test_16_of_two_with_the_same_id_one_is_the_first_after_a_lost_acknowledgement(
     proxy: Proxy, server: PostgresServer, fragile: str
 ) -> None:
-    """Who takes an id as a lock must not be told twice that it was free."""
-    engine = PostgresEngine.from_url(through(proxy, server, fragile))
+    """A caller that uses an id as a lock must not be told twice that it was free."""
+    engine = open_engine(through(proxy, server, fragile))
     engine.commit([Append((Event("Before"),)), Append((Event("Before"),))])
     append = Append((with_id("Taken"),))
     proxy.lose_answers(1)
@@ -167,12 +169,14 @@ def test_16_what_unless_finds_after_a_lost_acknowledgement_is_ones_own_or_anothe
 def test_16_what_cannot_be_settled_is_not_told_to_be_missing(
     proxy: Proxy, server: PostgresServer, fragile: str
 ) -> None:
-    """The commit is done, its answer is lost, and then the server cannot be reached any more."""
+    """The commit succeeds, its answer is lost, and then the server cannot be reached any more."""
     event = with_id("Reserved", "seat:1")
     with fencepost.open(through(proxy, server, fragile), patience_s=0.3) as store:
         store.append(events("Before"))
         proxy.lose_answers(1_000)
-        with pytest.raises(StoreUnavailable, match=r"stored whole or not at all: append again with the same ids"):
+        with pytest.raises(
+            StoreUnavailable, match=r"stored completely or not at all: append again with the same event ids"
+        ):
             store.append([event])
         proxy.lose_answers(0)
         assert store.append([event]) == Placed(2, 2, already=True)
@@ -241,14 +245,35 @@ def test_17_a_storage_error_in_the_check_is_no_refusal(
 
 
 def test_a_connection_that_was_left_in_mid_query_is_not_lent_again(database_url: str) -> None:
-    """As by a cancelled task: the answer to its query would be taken for that to the next one's."""
-    connections = Connections(database_url, most=1, patience_s=PATIENCE_S)
+    """As after a cancelled task: the next query would receive the answer to this one."""
+    connections = Connections(database_url, limit=1, patience_s=PATIENCE_S)
     left = connections.take()
     left.pgconn.send_query(b"SELECT pg_sleep(1)")
     connections.give_back(left)
     with connections.session() as session:
         assert session is not left
     assert left.connection.closed
+    connections.close()
+
+
+def test_an_answer_that_the_protocol_does_not_allow_is_a_lost_connection(database_url: str) -> None:
+    """The outcome of the call is unknown, and the connection is not lent again."""
+    connections = Connections(database_url, limit=1, patience_s=1)
+    call = Call("SET search_path = pg_catalog")  # which has no row to return
+    with pytest.raises(Lost, match="COMMAND_OK"), connections.session() as session:
+        call.value(session, [])
+    assert session.connection.closed
+    with pytest.raises(Lost), connections.session() as session:
+        raise psycopg.InternalError("received 2 results from command 'COMMIT'")
+    assert session.connection.closed
+    connections.close()
+
+
+def test_what_psycopg_refuses_to_send_is_no_lost_connection(database_url: str) -> None:
+    connections = Connections(database_url, limit=1, patience_s=1)
+    with pytest.raises(StoreError) as refused, connections.connection() as connection:
+        connection.execute("SELECT %s", [object()])
+    assert not isinstance(refused.value, Lost)
     connections.close()
 
 
@@ -310,7 +335,7 @@ def test_28_nothing_acknowledged_is_lost_when_the_server_is_killed_under_load(sc
     with PostgresServer() as server:
         url = with_option(server.url(), "schema", schema)
         with fencepost.open(url, create=True, patience_s=PATIENCE_S) as store:
-            recorders = [Recorder(store, f"client{number}") for number in range(CLIENTS)]
+            recorders = [ClientStore(store, f"client{number}") for number in range(CLIENTS)]
             done = threading.Event()
             running = [Running(partial(keep_deciding, recorder, done)) for recorder in recorders]
             for crash in range(CRASHES):
@@ -325,8 +350,8 @@ def test_28_nothing_acknowledged_is_lost_when_the_server_is_killed_under_load(sc
             assert len(log) >= acknowledged > 100 * CRASHES
 
 
-def keep_deciding(store: Recorder, done: threading.Event) -> int:
-    """Count up counters, with ids and without; how many appends were acknowledged."""
+def keep_deciding(store: ClientStore, done: threading.Event) -> int:
+    """Count up counters, with ids and without; return how many appends were acknowledged."""
     chance = random.Random(store.client)
     acknowledged = 0
     while not done.is_set():
@@ -345,7 +370,7 @@ def keep_deciding(store: Recorder, done: threading.Event) -> int:
 def wait_for_head(store: EventStore, head: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while store.head() < head:
-        assert time.monotonic() < deadline, "nobody appends"
+        assert time.monotonic() < deadline, "no client appends"
         time.sleep(0.005)
 
 

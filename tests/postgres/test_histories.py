@@ -1,21 +1,22 @@
-"""Several processes and handles at one store; then what they were told is held against the log."""
+"""Several processes and handles use one store; then their histories are compared with the log."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from tests.support.races import balances, race, race_processes
+
 import fencepost
 from fencepost import Placed, SequencedEvent
 from fencepost.testing import History, check
+from fencepost.testing.clients import Answered
 from fencepost.testing.contract.base import together
-from fencepost.testing.races import balances, race, race_processes
-from fencepost.testing.recorder import Answered
 
 
 def held_against(histories: list[History], log: list[SequencedEvent]) -> None:
     assert check(histories, log) == []
     assert all(balance >= 0 for course in balances(log).values() for balance in course)
-    outcomes = [record.outcome for history in histories for record in history if isinstance(record, Answered)]
+    outcomes = [entry.outcome for history in histories for entry in history if isinstance(entry, Answered)]
     assert any(isinstance(outcome, Placed) and outcome.already for outcome in outcomes)
 
 

@@ -1,4 +1,4 @@
-"""The index: exact in spite of collisions, and looking at little, whatever is asked."""
+"""The index is exact despite hash collisions, and each query reads few pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fencepost.engines.postgres.install import script
 from fencepost.testing.contract.base import events, no_new, positions, tagged
 
 EVENTS = 20_000
-# Pages of 8 KiB. The log has some 700, each index of tags 100, so who walks through one is found out.
+# Pages of 8 KiB. The log has some 700, each index of tags 100, so a scan through one of them is noticed.
 FEW = 250
 WALKED = 6_000  # where two long streams never meet, one is walked along once; leaping would take 24,000
 
@@ -98,7 +98,7 @@ def test_of_long_streams_that_never_meet_one_is_walked_along(
 def test_streams_are_followed_to_where_all_of_them_meet(
     large: str, connection: psycopg.Connection[Any], tags: list[str], types: list[str], backwards: bool
 ) -> None:
-    """To stop where some of them agree would be no error, since the events are looked at, but slow."""
+    """Stopping where only some streams agree would be correct, since each event is checked, but slow."""
     call = f'SELECT "{large}".leap(%s::text[], %s::text[], %s, %s)'.encode()
     start = EVENTS if backwards else 1
     assert connection.execute(call, [tags, types, start, backwards]).fetchone() == (EVENTS // 2 + 1,)

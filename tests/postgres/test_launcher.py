@@ -1,4 +1,4 @@
-"""The throw-away server: it keeps its data over a crash, and is gone when its owner is."""
+"""The throw-away server keeps its data over a crash, and ends when its owner ends."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.support import postgres
+from tests.support.postgres import PostgresServer
 
-from fencepost.testing import postgres
 from fencepost.testing.faults import PATIENCE_S
-from fencepost.testing.postgres import PostgresServer
 
 OWNER = """
 import sys, time
-from fencepost.testing.postgres import PostgresServer
+from tests.support.postgres import PostgresServer
 server = PostgresServer().start()
 print(server.pid, server.folder, flush=True)
 time.sleep(600)

@@ -1,4 +1,4 @@
-"""Waiting for what others append: what comes on the connection that listens is a sign, and nothing that can do harm."""
+"""Waiting for the appends of other processes: a notification only wakes the listener; its content is not trusted."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from fencepost import EventStore
 from fencepost.engines.postgres import PostgresEngine, listening
+from fencepost.opening import open_engine
 from fencepost.testing.contract.base import events
 from fencepost.testing.faults import PATIENCE_S
 
@@ -20,9 +21,9 @@ FILES = 1_100  # more than select.select can watch
 
 @pytest.fixture
 def engine(store: EventStore, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresEngine]:
-    """One that listens, beside the store, and has nothing else to rely on."""
+    """An engine that learns of appends only by notifications, beside the store that appends."""
     monkeypatch.setattr(listening, "POLL_S", 3_600)
-    engine = PostgresEngine.from_url(url)
+    engine = open_engine(url)
     store.append(events("First"))
     assert engine.wait(0, PATIENCE_S) == 1
     yield engine
@@ -41,7 +42,7 @@ def test_a_foreign_notification_does_no_harm(
 def test_whatever_fails_the_listener_goes_on(
     engine: PostgresEngine, store: EventStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, failed = engine._listener._is_told, []
+    told, failed = engine.listener._is_notified, []
 
     def fail_once(connection: Any) -> bool:
         if not failed:
@@ -49,7 +50,7 @@ def test_whatever_fails_the_listener_goes_on(
             raise RuntimeError("whatever")
         return told(connection)
 
-    monkeypatch.setattr(engine._listener, "_is_told", fail_once)
+    monkeypatch.setattr(engine.listener, "_is_notified", fail_once)
     store.append(events("Second"))
     assert engine.wait(1, PATIENCE_S) == 2
     assert failed

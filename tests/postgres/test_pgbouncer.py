@@ -11,20 +11,22 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
 from tests.postgres.conftest import with_option
+from tests.support.postgres import PostgresServer
+from tests.support.races import race
 
 import fencepost
-from fencepost import ConditionFailed, Placed
+from fencepost import ConditionFailed, Event, Placed, StoreUnavailable
 from fencepost.testing import check
-from fencepost.testing.contract.base import events, no_new, positions, tagged, take, together
+from fencepost.testing.contract.base import Running, events, no_new, positions, tagged, take, together
 from fencepost.testing.faults import PATIENCE_S
-from fencepost.testing.postgres import PostgresServer
-from fencepost.testing.races import race
 
-# Where Debian puts it, which is not on everybody's path. No package index for Python has it.
+# Debian installs it here, which is often not on the PATH. It is not on a package index for Python.
 PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer is not installed; Debian has it as pgbouncer")
@@ -114,3 +116,52 @@ def test_subscriptions_work(pooled: str, server: PostgresServer, schema: str, ar
                 other.append(events("A"))
             assert positions(take(subscription, 5)) == [1, 2, 3, 4, 5]
         subscription.stop()
+
+
+def hold_up_commits(connection: psycopg.Connection[Any], schema: str) -> None:
+    """Let every commit of an event wait for the advisory lock 1, after the events are stored."""
+    connection.execute(
+        f"""
+        CREATE FUNCTION "{schema}".hold() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END $$;
+        CREATE CONSTRAINT TRIGGER hold AFTER INSERT ON "{schema}".event DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION "{schema}".hold()
+        """.encode()
+    )
+
+
+def terminate_the_held_one(connection: psycopg.Connection[Any]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    statement = (
+        b"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objid = 1 AND NOT granted"
+    )
+    while not connection.execute(statement).fetchall():
+        assert time.monotonic() < deadline, "no transaction waits in its commit"
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("record_conditions", [False, True])
+def test_a_connection_lost_behind_the_pooler_in_the_commit_is_settled_by_the_ids(
+    pooled: str, server: PostgresServer, schema: str, record_conditions: bool
+) -> None:
+    """The pooler reports the loss in its own way: as an error, and then the end of the connection."""
+    url = with_option(pooled, "schema", schema)
+    with (
+        fencepost.open(url, create=True, record_conditions=record_conditions) as store,
+        psycopg.connect(server.url(), autocommit=True) as connection,
+    ):
+        hold_up_commits(connection, schema)
+        connection.execute("SELECT pg_advisory_lock(1)")
+        event = Event("A", tags={"seat:1"}, id=uuid4())
+        append = Running(partial(store.append, [event], no_new(tagged("seat:1"))))
+        terminate_the_held_one(connection)
+        connection.execute("SELECT pg_advisory_unlock(1)")
+        assert append.result() == Placed(1, 1)
+        assert positions(store.read()) == [1]
+        connection.execute("SELECT pg_advisory_lock(1)")
+        append = Running(partial(store.append, events("B")))
+        terminate_the_held_one(connection)
+        with pytest.raises(StoreUnavailable, match="without event ids the store cannot find out which"):
+            append.result()
+        connection.execute("SELECT pg_advisory_unlock(1)")
+        assert store.append(events("C")) == Placed(2, 2)

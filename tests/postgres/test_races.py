@@ -1,4 +1,4 @@
-"""Races between two transactions, stepped: what happens while another writer has judged and not committed."""
+"""Races between two transactions, step by step: another writer has judged but not committed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.postgres.stepping import hand, wait_for_waiting
 
 import fencepost
 from fencepost import AppendCondition, ConditionFailed, Event, EventStore, Placed, Query, QueryItem
-from fencepost.commit import Append
+from fencepost.core.judging import Append
 from fencepost.testing.contract.base import Running, attempt, events, no_new, positions, tagged, take, typed, types
 
 SEAT = Event("Reserved", tags={"seat:1", "row:1"})
-# Every shape of a condition that the event above spoils.
+# Every form of a condition that the event above makes fail.
 SPOILED = {
     "a tag": tagged("seat:1"),
     "two tags": tagged("seat:1", "row:1"),
@@ -34,7 +34,7 @@ SPOILED = {
 
 
 @pytest.mark.parametrize("shape", SPOILED)
-def test_01_to_05_who_waited_for_the_winner_is_judged_with_what_it_wrote(
+def test_01_to_05_an_append_that_waited_for_another_is_judged_with_its_events(
     store: EventStore, database_url: str, schema: str, connection: psycopg.Connection[Any], shape: str
 ) -> None:
     seen = store.append(events("Added")).last

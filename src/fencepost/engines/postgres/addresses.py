@@ -1,26 +1,33 @@
-"""Addresses of stores on PostgreSQL: its own, with options of ours among its parameters."""
+"""Addresses of PostgreSQL databases, as libpq parses them: checked, and never repeated with a password in an error."""
 
 from __future__ import annotations
 
-from collections.abc import Container
-from urllib.parse import unquote
+import re
+from typing import Any, Final
+
+import psycopg
+
+from ...errors import InvalidInput
+from ...redaction import is_ambiguous, redacted
+
+ENCODE: Final = "in a user or password, write @ as %40, / as %2F, ? as %3F and % as %25"
+_PORTS: Final = re.compile(r"[0-9]*(,[0-9]*)*")
 
 
-def parted(address: str, ours: Container[str]) -> tuple[str, dict[str, str]]:
-    """What is PostgreSQL's of the address, as it is, and the options that are ours.
+def parameters_of(url: str) -> dict[str, Any]:
+    """The parameters in the URL or connection string; raises `InvalidInput` if it is ambiguous or malformed.
 
-    A plus is a plus, as libpq has it, and not a space.
-
-    >>> parted("postgresql://host/db?schema=a%62&password=c+d", {"schema"})
-    ('postgresql://host/db?password=c+d', {'schema': 'ab'})
+    libpq's own errors quote the address, or a part of the password that libpq took for another component. So they are
+    neither repeated nor chained, and an address with two possible meanings is refused before it is used.
     """
-    url, _, query = address.partition("?")
-    options: dict[str, str] = {}
-    rest = []
-    for part in filter(None, query.split("&")):
-        name, _, value = map(unquote, part.partition("="))
-        if name in ours:
-            options.setdefault(name, value)
-        else:
-            rest.append(part)
-    return "?".join([url, "&".join(rest)] if rest else [url]), options
+    parameters = None if is_ambiguous(url.partition("://")[2]) else _parsed(url)
+    if parameters is None or not _PORTS.fullmatch(str(parameters.get("port") or "")):
+        raise InvalidInput("address", f"{redacted(url)} is not a valid address of PostgreSQL; {ENCODE}")
+    return parameters
+
+
+def _parsed(url: str) -> dict[str, Any] | None:
+    try:
+        return psycopg.conninfo.conninfo_to_dict(url)
+    except (psycopg.Error, UnicodeError):
+        return None

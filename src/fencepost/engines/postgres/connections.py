@@ -1,49 +1,60 @@
-"""The connections of one store: lent to one caller at a time, made when needed, dropped when broken.
+"""The connections of one store: lent to one caller at a time, opened when needed, closed when broken.
 
-Whoever needs a connection makes it, in their own thread, so a server that comes back is used at once
-and an error reaches the one whom it concerns. Before a connection is lent again it is asked, without
-a round trip, whether the server has closed it meanwhile: after a restart of the server no append is sent
-into a dead connection, where its fate would be unknown.
+The thread that needs a connection opens it. So a server that becomes available again is used at once, and a
+connection error is raised in the caller that it concerns. Before a connection is lent again, a poll of its socket
+shows, without a round trip, whether the server has closed it. Therefore, after a restart of the server, no append is
+sent on a dead connection, where its outcome would be unknown. tests/postgres/test_faults.py checks this.
 
-No connection relies on anything that it did before: no settings, no locks of a session. So they may go
-through a pooler such as PgBouncer in transaction mode.
+A connection belongs to the process that opened it. After a fork the child shares the socket with its parent. The
+child neither uses nor closes the connection, because closing it would end the parent's session
+(tests/postgres/test_fork.py).
+
+No connection relies on session state: no settings, no session locks. So connections may go through a pooler such as
+PgBouncer in transaction mode.
 """
 
 from __future__ import annotations
 
+import asyncio
 import select
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from time import monotonic
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.adapt import Loader, Transformer
 from psycopg.pq import Format
 
-from ...errors import StoreClosed, StoreUnavailable
-from .faults import Unreachable, translate
+from ...errors import InvalidInput, StoreClosed, StoreUnavailable
+from ...interrupts import Waiters, interruptibly, pause
+from ...processes import Owner
+from ...redaction import redacted
+from .addresses import parameters_of
+from .faults import Lost, Unreachable, translate
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
-# What libpq does not do by itself: give up on a server that has gone silent.
+# By default libpq waits for a silent server without a limit.
 DEFAULTS: Final = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "application_name": "fencepost"}
+RETRY_S: Final = 0.1
 POSTGRES_EPOCH_US: Final = 946_684_800_000_000  # 2000-01-01, from which PostgreSQL counts its microseconds
-_unpack_moment = struct.Struct("!q").unpack
+_unpack_int64 = struct.Struct("!q").unpack
 
 
-class MomentLoader(Loader):
-    """A timestamp as microseconds since 1970, which `SequencedEvent` decodes when asked."""
+class TimestampLoader(Loader):
+    """A timestamp as microseconds since 1970; `SequencedEvent` decodes it on first access."""
 
     format = Format.BINARY
 
     def load(self, data: bytes | bytearray | memoryview) -> int:
-        return int(_unpack_moment(data)[0]) + POSTGRES_EPOCH_US
+        return int(_unpack_int64(data)[0]) + POSTGRES_EPOCH_US
 
 
-class IdLoader(Loader):
-    """A uuid as its 16 bytes, for the same reason."""
+class UuidLoader(Loader):
+    """A uuid as its 16 bytes, which `SequencedEvent` decodes on first access as well."""
 
     format = Format.BINARY
 
@@ -52,96 +63,138 @@ class IdLoader(Loader):
 
 
 class Session:
-    """A connection of the store, with what is kept for each so that a call takes little time."""
+    """A connection of the store, with its prepared statements and the converters of its results."""
 
-    __slots__ = ("_poll", "connection", "pgconn", "prepared", "transformer")
+    __slots__ = ("_poll", "connection", "pgconn", "prepared", "reclaimed", "transformer")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.pgconn = connection.pgconn
-        self.transformer = Transformer(connection)  # it remembers how the columns of our calls are loaded
+        self.transformer = Transformer(connection)  # caches the loaders for the columns of our calls
         self.prepared: set[bytes] = set()
+        self.reclaimed = False
         self._poll = select.poll()
         self._poll.register(connection.fileno(), select.POLLIN)
 
     def is_quiet(self) -> bool:
-        """Whether the server has said nothing since it was last used: what it says unasked is good-bye."""
+        """Whether the server has sent nothing since the last use. If it has, it is about to close the connection."""
         return not self._poll.poll(0)
 
     def is_sound(self) -> bool:
-        """An interrupted or failed connection is not worth finding out what state it is in."""
+        """Whether it can be lent again, which is not the case after an interrupted or failed exchange."""
         return self.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
-class Lent:
-    """Written as a class, since a generator would take longer than what it is around."""
+Lent = TypeVar("Lent", bound=Session | None)
+Result = TypeVar("Result")
 
-    __slots__ = ("_connections", "_session")
 
-    def __init__(self, connections: Connections) -> None:
+class Loan(Generic[Lent]):
+    """A session for one `with` block, in which an error of psycopg is raised as one of Fencepost's errors.
+
+    A class, because a generator-based context manager would take longer than the work inside.
+    """
+
+    __slots__ = ("_connections", "_session", "_take")
+
+    def __init__(self, connections: Connections, take: Callable[[], Lent]) -> None:
         self._connections = connections
+        self._take = take
 
-    def __enter__(self) -> Session:
-        self._session = self._connections.take()
+    def __enter__(self) -> Lent:
+        self._session = self._take()
         return self._session
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._connections.give_back(self._session)
-        if isinstance(error, psycopg.Error):
-            raise translate(error) from error
+        session = self._session
+        fault = translate(error) if isinstance(error, psycopg.Error) else None
+        if session is not None:
+            if isinstance(fault, Lost):
+                session.connection.close()  # even if libpq considers it usable
+            self._connections.give_back(session)
+        if fault is not None:
+            raise fault from error
 
 
 class Connections:
-    def __init__(self, url: str, *, most: int, patience_s: float) -> None:
+    """At most `limit` connections to the address. A caller waits up to `patience_s` for one, or for the server."""
+
+    def __init__(self, url: str, *, limit: int, patience_s: float) -> None:
         self._url = url
+        given = parameters_of(url)
+        self._defaults: dict[str, Any] = {name: value for name, value in DEFAULTS.items() if name not in given}
         self._patience_s = patience_s
-        self._most = most
+        self._limit = limit
         self._lent = 0
         self._waiting = 0
-        self._idle: list[Session] = []  # the last one used is used next: the server's memory is warm there
+        self._idle: list[Session] = []  # a stack: the server process that was used last has warm caches
         self._lock = threading.Lock()
-        self._returned = threading.Condition(self._lock)
+        self._returned = Waiters()
+        self._owner = Owner()
         self._closed = False
+        self._on_loops: dict[Session, asyncio.AbstractEventLoop] = {}  # the sessions lent to tasks
 
-    def session(self) -> Lent:
-        """A session for one `with`. What fails inside comes out as one of our errors."""
-        return Lent(self)
+    def session(self) -> Loan[Session]:
+        """A session for one `with` block. Waits for one if all are in use."""
+        return Loan(self, self.take)
+
+    def idle_session(self) -> Loan[Session | None]:
+        """A session for one `with` block of a task; None where `take_idle` returns None."""
+        return Loan(self, self.take_idle)
 
     @contextmanager
-    def lend(self) -> Iterator[Connection]:
-        """Likewise a connection, in autocommit mode."""
+    def connection(self) -> Iterator[Connection]:
+        """As `session`, for statements that go through psycopg. The connection is in autocommit mode."""
         with self.session() as session:
             yield session.connection
 
+    def retry(self, call: Callable[[], Result]) -> Result:
+        """Repeat a call that may run twice, for `patience_s` or until `close`, while the server cannot be reached."""
+        deadline = monotonic() + self._patience_s
+        while True:
+            try:
+                return call()
+            except (Lost, Unreachable):
+                if monotonic() >= deadline or self._closed:
+                    raise
+                pause(RETRY_S)
+
     def take(self) -> Session:
-        """One that nobody else uses until it is given back."""
-        with self._lock:
-            if self._lent >= self._most:
-                self._wait()
-            self._lent += 1
+        """A session that no other caller uses until `give_back`."""
+        self.check_process()
+        if not self._reserve():
+            self._wait()
         try:
-            return self._idle_one() or Session(self.connect())
+            return self._pop_idle() or Session(self.connect())
         except BaseException:
             self._release(None)
             raise
 
     def take_idle(self) -> Session | None:
-        """Likewise, but only one that is there already, and that nobody waits for."""
+        """As `take`, for a task, which must not block: None if no connection is idle or if a thread waits for one."""
+        self.check_process()
         with self._lock:
-            if self._closed or self._waiting or self._lent >= self._most or not self._idle:
+            if self._closed or self._waiting or self._lent >= self._limit or not self._idle:
                 return None
             self._lent += 1
-        session = self._idle_one()
+        session = self._pop_idle()
         if session is None:
             self._release(None)
+        else:
+            self._on_loops[session] = asyncio.get_running_loop()
         return session
 
     @property
-    def wanted(self) -> bool:
-        """Whether somebody waits for one to be given back."""
+    def has_waiters(self) -> bool:
+        """Whether a thread waits for a session to be given back."""
         return self._waiting > 0
 
     def give_back(self, session: Session) -> None:
+        """End a loan. The connection is closed unless it is idle."""
+        with self._lock:
+            if session.reclaimed:
+                return
+            self._on_loops.pop(session, None)
         if session.is_sound() and not self._closed:
             self._release(session)
         else:
@@ -149,45 +202,91 @@ class Connections:
             self._release(None)
 
     def connect(self) -> Connection:
-        """A new connection, which is the caller's own."""
+        """A new connection, which does not count towards the limit and which the caller must close."""
+        self.check_process()
         if self._closed:
             raise StoreClosed("the store is closed")
         try:
-            # psycopg prepares nothing by itself: calls.py does it, where it pays.
-            # We write and read UTF-8, whatever the address, the role or the environment says.
-            connection = psycopg.connect(
-                self._url, autocommit=True, prepare_threshold=None, client_encoding="UTF8", **self._defaults()
-            )
+            connection = interruptibly(self._connect)
         except psycopg.OperationalError as error:
             raise Unreachable(f"PostgreSQL cannot be reached: {str(error).strip()}") from error
-        connection.adapters.register_loader("timestamptz", MomentLoader)
-        connection.adapters.register_loader("uuid", IdLoader)
+        except psycopg.ProgrammingError as error:
+            raise InvalidInput("address", f"{redacted(self._url)}: {str(error).strip()}") from error
+        connection.adapters.register_loader("timestamptz", TimestampLoader)
+        connection.adapters.register_loader("uuid", UuidLoader)
         return connection
 
+    def _connect(self) -> Connection:
+        # calls.py prepares the statements that are sent often; psycopg must not prepare any.
+        # Texts are sent and received in UTF-8, even if the address, the role or the environment names another encoding.
+        return psycopg.connect(
+            self._url, autocommit=True, prepare_threshold=None, client_encoding="UTF8", **self._defaults
+        )
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this process opened them, rather than the process that it was forked from."""
+        return self._owner.is_this_process
+
+    def check_process(self) -> None:
+        """Raise `StoreClosed` in a forked child, where two processes would use the same sockets.
+
+        Must be called before a lock is taken: another thread may have held the lock at the moment of the fork.
+        """
+        self._owner.check()
+
     def close(self) -> None:
+        if not self.is_own:  # closing would send a message to the server on the parent's socket
+            return
         with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
+            self.abandon()
+
+    def abandon(self) -> None:
+        """As `close`, without the lock: the garbage collector may call this while the same thread holds the lock."""
+        self._closed = True
+        idle, self._idle = self._idle, []
         for session in idle:
             session.connection.close()
 
-    def _defaults(self) -> dict[str, Any]:
-        given = psycopg.conninfo.conninfo_to_dict(self._url)
-        return {name: value for name, value in DEFAULTS.items() if name not in given}
+    def _reserve(self) -> bool:
+        """Count one more connection as lent, if the limit allows it."""
+        with self._lock:
+            if self._lent >= self._limit:
+                self._reclaim()
+            if self._lent >= self._limit:
+                return False
+            self._lent += 1
+            return True
+
+    def _reclaim(self) -> None:
+        """Close the connections of tasks whose event loop was closed, since those tasks never give them back.
+
+        Called under the lock.
+        """
+        for session, loop in list(self._on_loops.items()):
+            if loop.is_closed():
+                del self._on_loops[session]
+                session.reclaimed = True
+                session.connection.close()
+                self._lent -= 1
 
     def _wait(self) -> None:
-        """Until another one may be lent. Called under the lock."""
-        self._waiting += 1
+        """Wait until a connection is reserved for the caller."""
+        self._count_waiting(1)
         try:
-            if not self._returned.wait_for(lambda: self._lent < self._most, self._patience_s):
+            if not self._returned.wait_for(self._reserve, self._patience_s):
                 raise StoreUnavailable(
-                    f"all {self._most} connections of this store are in use for {self._patience_s} s: "
-                    "open it with more connections, or read and append less at once"
+                    f"all {self._limit} connections of this store were in use for {self._patience_s} s: "
+                    "open it with more connections, or make fewer calls at the same time"
                 )
         finally:
-            self._waiting -= 1
+            self._count_waiting(-1)
 
-    def _idle_one(self) -> Session | None:
+    def _count_waiting(self, change: int) -> None:
+        with self._lock:
+            self._waiting += change
+
+    def _pop_idle(self) -> Session | None:
         while True:
             with self._lock:
                 if not self._idle:
@@ -205,5 +304,4 @@ class Connections:
                     session.connection.close()
                 else:
                     self._idle.append(session)
-            if self._waiting:
-                self._returned.notify()
+        self._returned.notify_one()

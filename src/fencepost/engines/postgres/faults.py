@@ -1,8 +1,8 @@
-"""What PostgreSQL and the network say, as errors with a name.
+"""Errors of PostgreSQL and the network, translated into Fencepost's errors.
 
-The one question that matters after a failed commit is whether it may have been stored. An error that
-the server reports while it works on a statement has ended the transaction: nothing was stored. When
-the connection ends instead, nobody knows: the fault is `Lost`, and only event ids can settle it.
+After a failed commit, the caller must know whether the append may have been stored. If the server reports an error
+for a statement, it has rolled the transaction back: nothing was stored. If the connection ends instead, the outcome
+is unknown. That is the error `Lost`, after which only event ids can show what happened.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ...errors import FormatUnsupported, StoreCorrupt, StoreError, StoreUnavaila
 
 
 class Lost(StoreUnavailable):
-    """The connection ended in the middle of something that may or may not have been done."""
+    """The connection ended during a call, which the server may or may not have completed."""
 
 
 class Unreachable(StoreUnavailable):
-    """No connection could be had, so nothing was done: by this try, not by one before it whose answer was lost."""
+    """This attempt could not connect, so it changed nothing. An earlier attempt whose reply was lost may have."""
 
 
-# By the first characters of the SQLSTATE, the longest that fits.
+# By the first characters of the SQLSTATE.
 UNAVAILABLE = {
     "53": "the server is out of resources",
     "40": "the transaction was rolled back",
@@ -38,13 +38,17 @@ UNSUPPORTED = {
     "42883": "the store in this schema was made by another version of Fencepost",
 }
 CORRUPT = {"XX001": "the data is corrupt", "XX002": "an index is corrupt"}
-# The server ends the connection; it says so before, or in the middle of, or just after a commit.
+# The server closes the connection. It may report this before, during or just after a commit.
 ENDING = ("57P", "08")
+# psycopg raises these without a SQLSTATE before it sends anything. Any other error without a SQLSTATE comes from a
+# connection that ended or violated the protocol: a pooler may report that it lost its connection to the server by two
+# results where one was due.
+RAISED_BY_PSYCOPG = (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError)
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Let what psycopg raises inside come out as one of our errors."""
+    """Raise an error of psycopg inside the block as one of Fencepost's errors."""
     try:
         yield
     except psycopg.Error as error:
@@ -54,12 +58,14 @@ def translated() -> Iterator[None]:
 def translate(error: psycopg.Error) -> StoreError:
     state = error.sqlstate or ""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and (
-        not state or state.startswith(ENDING)
+    if not (state or isinstance(error, RAISED_BY_PSYCOPG)) or (
+        isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and state.startswith(ENDING)
     ):
         return Lost(f"the connection to PostgreSQL ended: {text}")
     for table, kind in ((UNAVAILABLE, StoreUnavailable), (UNSUPPORTED, FormatUnsupported), (CORRUPT, StoreCorrupt)):
         for prefix, meaning in table.items():
             if state.startswith(prefix):
                 return kind(f"{meaning} ({text}, SQLSTATE {state})")
+    if not state:
+        return StoreError(f"psycopg refused the statement before sending it: {text}")
     return StoreError(f"PostgreSQL refused: {text} (SQLSTATE {state})")

@@ -1,50 +1,41 @@
-"""Bulk loading: a restore, an import, or a move from another engine.
+"""Bulk loading by COPY: an import, a restore, or a move from another engine.
 
-Everything goes in by COPY, as one transaction behind the head. `load` takes any events, all at once; into an empty
-store the indexes are built afterwards, which is faster than keeping them. `restore` takes another store's
-events with their positions, a part at a time. Others who append wait meanwhile. Only the owner of the tables
-may do either.
+`load` stores any events after the head, in one transaction. If the store is empty, the indexes are built afterwards,
+which is faster than updating them. `restore` stores events of another store with their positions; a large log is
+restored in several transactions. Appends of other processes wait meanwhile. Both need the privileges of the owner.
+tests/postgres/test_install.py checks that loaded events behave as appended ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
-from typing import Any, Final
+from typing import Any
 
 import psycopg
-from psycopg.types.json import Json
 
 from ...errors import InvalidInput
-from ...model import Event, Placed, SequencedEvent, encode_metadata
+from ...model import Event, Placed, SequencedEvent
+from ...model.encodings import encode_moment
+from .addresses import parameters_of
+from .copy_rows import COLUMNS, copy_blocks
 from .faults import translated
-from .install import DEFAULT_SCHEMA, check_version, quoted
-from .wire import TAGS_IN_ROW
-
-COLUMNS: Final = {
-    "position": "int8",
-    "recorded_at": "timestamptz",
-    "id": "uuid",
-    "type": "text",
-    "tags": "text[]",
-    "data": "bytea",
-    "metadata": "json",
-}
+from .install import DEFAULT_SCHEMA, check_version, lock_log, quoted, read_head
 
 
 def load(url: str, events: Iterable[Event | SequencedEvent], *, schema: str = DEFAULT_SCHEMA) -> Placed | None:
-    """Store the events; those that come from another store keep the time at which they were recorded.
+    """Store the events. Those of another store keep the time at which they were recorded.
 
-    Returns where they are, or None if there were none.
+    Returns their positions, or None if there are no events.
     """
     name = quoted(schema)
+    parameters_of(url)
     with translated(), psycopg.connect(url, client_encoding="UTF8") as connection:
         check_version(connection, schema)
-        connection.execute("SELECT pg_advisory_xact_lock(1179537987, %s::regclass::oid::int)", [f"{name}.event"])
-        head = _number(connection, f"SELECT coalesce(max(position), 0) FROM {name}.event")
+        lock_log(connection, name)
+        head = read_head(connection, name)
         indexes = _drop_indexes(connection, schema) if head == 0 else []
         last = _copy(connection, name, events, head)
-        connection.execute(f"SELECT {name}.store_more_tags(%s)".encode(), [head])
         for definition in indexes:
             connection.execute(definition.encode())
         connection.execute(f"ANALYZE {name}.event, {name}.more_tags".encode())
@@ -52,12 +43,12 @@ def load(url: str, events: Iterable[Event | SequencedEvent], *, schema: str = DE
 
 
 def restore(connection: psycopg.Connection[Any], name: str, events: Sequence[SequencedEvent]) -> None:
-    """Store the events as they are, in the caller's transaction; the schema's name is quoted."""
+    """Store the events with their positions in the caller's transaction. `name` is the quoted name of the schema."""
     connection.execute(
         "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
     )
-    connection.execute("SELECT pg_advisory_xact_lock(1179537987, %s::regclass::oid::int)", [f"{name}.event"])
-    head = _number(connection, f"SELECT coalesce(max(position), 0) FROM {name}.event")
+    lock_log(connection, name)
+    head = read_head(connection, name)
     for position, event in enumerate(events, start=head + 1):
         if event.position != position:
             raise InvalidInput("events", f"position {position} is next, not {event.position}")
@@ -65,8 +56,6 @@ def restore(connection: psycopg.Connection[Any], name: str, events: Sequence[Seq
         _copy(connection, name, events, head)
     except psycopg.errors.UniqueViolation as error:
         raise InvalidInput("events", f"an id is stored already: {error.diag.message_detail}") from None
-    if any(len(event.tags) > TAGS_IN_ROW for event in events):
-        connection.execute(f"SELECT {name}.store_more_tags(%s)".encode(), [head])
     connection.execute(
         "SELECT pg_notify('fencepost_' || %s::regclass::oid, %s)", [f"{name}.event", str(events[-1].position)]
     )
@@ -75,28 +64,16 @@ def restore(connection: psycopg.Connection[Any], name: str, events: Sequence[Seq
 def _copy(connection: psycopg.Connection[Any], name: str, events: Iterable[Event | SequencedEvent], head: int) -> int:
     position = head
     statement = f"COPY {name}.event ({', '.join(COLUMNS)}) FROM STDIN (FORMAT BINARY)".encode()
+    now_us = encode_moment(datetime.now(timezone.utc))
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
-        copy.set_types(list(COLUMNS.values()))
-        for position, row in enumerate(_rows(events), start=head + 1):
-            copy.write_row((position, *row))
+        for block, last in copy_blocks(events, head, now_us):
+            copy.write(block)
+            position = last
     return position
 
 
-def _rows(events: Iterable[Event | SequencedEvent]) -> Iterator[tuple[Any, ...]]:
-    now = datetime.now(timezone.utc)
-    for event in events:
-        recorded_at = event.recorded_at if isinstance(event, SequencedEvent) else now
-        metadata = Json(event.metadata, dumps=_encoded) if event.metadata else None
-        yield recorded_at, event.id, event.type, sorted(event.tags), event.data, metadata
-
-
-def _encoded(metadata: Mapping[str, str]) -> str:
-    """As an append writes it."""
-    return encode_metadata(metadata) or ""
-
-
 def _drop_indexes(connection: psycopg.Connection[Any], schema: str) -> list[str]:
-    """Drop all indexes but the one on positions, in this transaction; how to make them again."""
+    """Drop all indexes except the one on positions; return the statements that create them again."""
     rows = connection.execute(
         "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = %s AND tablename = 'event' "
         "AND indexname <> 'event_position'",
@@ -105,9 +82,3 @@ def _drop_indexes(connection: psycopg.Connection[Any], schema: str) -> list[str]
     for index, _ in rows:
         connection.execute(f'DROP INDEX {quoted(schema)}."{index}"'.encode())
     return [definition for _, definition in rows]
-
-
-def _number(connection: psycopg.Connection[Any], query: str) -> int:
-    row = connection.execute(query.encode()).fetchone()
-    assert row is not None
-    return int(row[0])

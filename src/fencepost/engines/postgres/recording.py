@@ -1,4 +1,4 @@
-"""What appends were conditional on: kept in the transaction that stores their events, read in pages."""
+"""Recorded conditions: stored in the transaction that stores the events of their append, and read in pages."""
 
 from __future__ import annotations
 
@@ -22,21 +22,30 @@ class RecordDocument(msgspec.Struct):
 
 
 class Records:
-    """The recorded appends of the store in a schema, whose quoted name is given."""
+    """The recorded appends of a store. `name` is the quoted name of its schema."""
 
     def __init__(self, name: str) -> None:
-        self._record = Call(f"SELECT {name}.record_appends($1)")
+        self._record = Call(f"SELECT {name}.record_appends($1)", prepare=False)
         self._page = (
             f"SELECT first, last, conditions::text, unless::text FROM {name}.append"
             f" WHERE last > %s AND last <= %s ORDER BY last LIMIT {PAGE_APPENDS}"
         ).encode()
-        # In a transaction, nothing may fail: not even because a pooler has forgotten what was prepared.
-        self._record.prepares = False
+        self._restore = f"INSERT INTO {name}.append (first, last, conditions, unless) VALUES (%s, %s, %s, %s)".encode()
 
     def keep(self, session: Session, records: Sequence[RecordedAppend]) -> None:
-        """In the transaction that the session is in."""
+        """Record appends in the open transaction of the session, which has stored their events."""
         if records:
             self._record.value(session, [msgspec.json.encode([_document(append) for append in records])])
+
+    def restore(self, connection: Connection, records: Sequence[RecordedAppend]) -> None:
+        """Store appends that another store has recorded, as the owner of the table.
+
+        Their events may have been restored in earlier transactions.
+        """
+        with connection.cursor() as cursor:
+            cursor.executemany(
+                self._restore, [(each.first, each.last, each.conditions_json, each.unless_json) for each in records]
+            )
 
     def page(self, connection: Connection, after: int, upto: int) -> list[RecordedAppend]:
         return [RecordedAppend(*row) for row in connection.execute(self._page, [after, upto])]

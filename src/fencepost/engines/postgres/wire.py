@@ -1,12 +1,13 @@
-"""What travels: a batch as one JSON document to the server, verdicts and events back.
+"""The encoding of batches and verdicts.
 
-JSON, since a batch is ragged (appends have events have tags; conditions have items have tags) and both
-ends read and write it in C. Binary data goes as base64. An append of one event is not ragged: it goes as the
-parameters of `append_one`.
+A batch is one JSON document. Its structure is nested (appends contain events and conditions, which contain items and
+tags), and both the client and the server process JSON in C. Binary data is base64. An append of one event is not
+nested: its fields are the parameters of `append_one`.
 
-An append that could be affected by an earlier one of its batch is marked with `sees_batch`, so that the
-server stores those before it first. The mark comes from the linear cover of the conflict kernel, which
-meets whenever an event matches (theorem `linear_cover`), and most batches need none.
+If an earlier append of the batch could affect an append, the client sets `sees_batch`, and the server stores the
+earlier ones first. `sees_batch` is computed from the linear cover of the conflict kernel, in which an event and a
+query share a key whenever they match (theorem `linear_cover`). For most batches it is false.
+tests/postgres/test_batches.py compares the verdicts with those of the memory engine.
 """
 
 from __future__ import annotations
@@ -20,19 +21,18 @@ import msgspec
 from psycopg.pq import Format
 
 from ...buckets import read_keys, write_keys
-from ...commit import Append, Behind, Conflicting, Overlapping, Verdict
+from ...core.judging import Append, Behind, Conflicting, Overlapping, Verdict
 from ...model import Event, Placed, Query, QueryItem, SequencedEvent, encode_metadata
 
-LAST_POSITION: Final = 2**63 - 2  # of a bigint, with room for one more; no event is ever above
-UNLESS: Final = -1  # stands for the index of a condition
-TAGS_IN_ROW: Final = 4  # so many tags are indexed in the row of their event, as postgres.sql has it
+LAST_POSITION: Final = 2**63 - 2  # no event is above: one less than the largest bigint, so that 1 can be added
+UNLESS: Final = -1  # used for `unless` in place of the index of a condition
 
-# How the arguments of `append_one` are given, see `encode_one`.
+# The formats of the arguments that `encode_one` returns.
 FORMATS_OF_ONE: Final = (Format.BINARY,) * 4 + (Format.TEXT,) * 3
 TEXT_OID: Final = 25
 
 _encode = msgspec.json.Encoder().encode
-_pack_array = struct.Struct("!iiIii").pack  # dimensions, whether there are NULLs, type, length, first index
+_pack_array = struct.Struct("!iiIii").pack  # number of dimensions, flag for NULLs, type, length, lower bound
 _pack_length = struct.Struct("!i").pack
 
 
@@ -53,13 +53,11 @@ class ItemDocument(msgspec.Struct):
 
 class AppendDocument(msgspec.Struct, omit_defaults=True):
     before: int
-    count: int
     events: list[EventDocument]
     ids: list[UUID] | None = None
     checks: list[ItemDocument] | None = None
     checkpoint: str | None = None
     checkpoint_position: str | None = None
-    many_tags: bool = False
     sees_batch: bool = False
 
 
@@ -97,11 +95,8 @@ def encode_batch(appends: Sequence[Append]) -> list[bytes]:
 
 
 def is_one(appends: Sequence[Append]) -> bool:
-    """Whether this is for `append_one`: one event, with as many tags as its row indexes, and no checkpoint."""
-    if len(appends) != 1 or appends[0].checkpoint is not None:
-        return False
-    events = appends[0].events
-    return len(events) == 1 and len(events[0].tags) <= TAGS_IN_ROW
+    """Whether `append_one` can take the batch: one append of one event, without a checkpoint."""
+    return len(appends) == 1 and appends[0].checkpoint is None and len(appends[0].events) == 1
 
 
 def encode_one(append: Append) -> list[bytes | None]:
@@ -120,19 +115,19 @@ def encode_one(append: Append) -> list[bytes | None]:
     ]
 
 
-def encode_part(append: Append, begin: int, end: int) -> list[bytes]:
-    """Some events of one large append. The first part is judged for all of it, the others follow blindly."""
-    judged = append if begin == 0 else Append(())
-    return _arguments([_append_document(judged, append.events[begin:end], 0, False)])
+def encode_chunk(append: Append, begin: int, end: int) -> list[bytes]:
+    """The arguments of `append_batch` for a chunk of a large append. Only the first has the ids and conditions."""
+    described = append if begin == 0 else Append(())
+    return _arguments([_append_document(described, append.events[begin:end], 0, False)])
 
 
 def encode_items(query: Query) -> bytes | None:
-    """What to read; nothing stands for everything."""
+    """The items of a query in JSON. None stands for all events."""
     return None if query.matches_all else _encode([_item_document(item) for item in query.items])
 
 
 def sees_batch(appends: Sequence[Append]) -> list[bool]:
-    """Which appends may be affected by one before them that is not stored by then."""
+    """For each append, whether an earlier one that is not stored yet may affect it."""
     marks = []
     written: set[tuple[str, object]] = set()
     for append in appends:
@@ -145,7 +140,7 @@ def sees_batch(appends: Sequence[Append]) -> list[bool]:
 
 
 def decode_verdicts(appends: Sequence[Append], answer: bytes) -> list[Verdict]:
-    """What `append_batch` says: a number when all were placed behind it, else a verdict for each."""
+    """Decode the answer of `append_batch`: a number if all were placed behind it, else a verdict for each."""
     if answer.startswith(b"["):
         documents = _decode_verdicts(answer)
         return [_verdict(append, document) for append, document in zip(appends, documents, strict=True)]
@@ -157,8 +152,8 @@ def decode_verdicts(appends: Sequence[Append], answer: bytes) -> list[Verdict]:
     return verdicts
 
 
-def decode_part(append: Append, begin: int, end: int, answer: bytes) -> Verdict:
-    """What it says of a part: ids are judged, and counted, in the whole append, and what is placed is the part."""
+def decode_chunk(append: Append, begin: int, end: int, answer: bytes) -> Verdict:
+    """Decode the answer for a chunk. Ids are checked against the whole append; new positions cover only this chunk."""
     (verdict,) = decode_verdicts([append], answer)
     if isinstance(verdict, Placed) and not verdict.already:
         return Placed(verdict.first, verdict.first + end - begin - 1)
@@ -183,7 +178,7 @@ def _verdict(append: Append, document: VerdictDocument) -> Verdict:
 
 
 def _arguments(documents: Sequence[AppendDocument]) -> list[bytes]:
-    plain = not any(one.sees_batch or one.many_tags or one.checkpoint is not None for one in documents)
+    plain = not any(one.sees_batch or one.checkpoint is not None for one in documents)
     oldest = LAST_POSITION
     for one in documents:
         if one.ids is not None:
@@ -194,8 +189,7 @@ def _arguments(documents: Sequence[AppendDocument]) -> list[bytes]:
 
 
 def _append_document(append: Append, events: Sequence[Event], before: int, mark: bool) -> AppendDocument:
-    document = AppendDocument(before, len(events), [_event_document(event) for event in events], sees_batch=mark)
-    document.many_tags = any(len(event.tags) > TAGS_IN_ROW for event in events)
+    document = AppendDocument(before, [_event_document(event) for event in events], sees_batch=mark)
     if append.events and append.events[0].id is not None:
         document.ids = [event.id for event in append.events if event.id is not None]
     if append.unless is not None or append.conditions:
@@ -207,7 +201,7 @@ def _append_document(append: Append, events: Sequence[Event], before: int, mark:
 
 
 def _encode_array(texts: Sequence[str]) -> bytes:
-    """A `text[]` as PostgreSQL has it in binary."""
+    """A `text[]` in PostgreSQL's binary format."""
     parts = [_pack_array(1, 0, TEXT_OID, len(texts), 1)]
     for text in texts:
         encoded = text.encode()
@@ -250,7 +244,7 @@ def _keys_written(append: Append) -> Iterator[tuple[str, object]]:
 
 
 def _own_keys(append: Append) -> Iterable[tuple[str, object]]:
-    """What two appends of a batch may share besides matching: ids, and a checkpoint."""
+    """The keys for ids and checkpoints, through which an append can affect another without matching its query."""
     for event in append.events:
         if event.id is not None:
             yield "id", event.id

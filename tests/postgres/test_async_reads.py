@@ -1,19 +1,25 @@
-"""Reading on the event loop, without a thread, and what is left to a thread after all."""
+"""Reads on the event loop, which need no thread, and the cases in which a thread takes over."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
+from tests.postgres.stepping import hand
+from tests.support.loops import loop_to_abandon
 
 import fencepost
 import fencepost.aio
 from fencepost import Event, Query
 from fencepost.aio import AsyncEventStore
-from fencepost.engines.postgres.awaiting import PIPELINES
+from fencepost.core.judging import Append
+from fencepost.engines.postgres.calls import Call
+from fencepost.engines.postgres.pipelining import PIPELINES
 from fencepost.testing.contract.base import tagged
 from fencepost.testing.faults import PATIENCE_S
 
@@ -35,7 +41,7 @@ async def data_of(store: AsyncEventStore, number: int) -> list[bytes]:
 
 
 def no_thread(*_: object) -> Any:
-    raise AssertionError("this was to be done on the loop")
+    raise AssertionError("this must happen on the event loop")
 
 
 def run(url: str, act: Callable[[AsyncEventStore], Any], **options: Any) -> None:
@@ -49,7 +55,7 @@ def run(url: str, act: Callable[[AsyncEventStore], Any], **options: Any) -> None
 
 def test_a_small_reading_takes_no_thread(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def act(store: AsyncEventStore) -> None:
-        monkeypatch.setattr(store, "_run", no_thread)
+        monkeypatch.setattr(ThreadPoolExecutor, "submit", no_thread)
         assert await data_of(store, 7) == [b"7"] * 3
         reading = await store.read(Query.of(types={"Opened"}, tags={"wallet:8"}), limit=2, backwards=True)
         assert [event.data async for event in reading] == [b"8"] * 2
@@ -75,7 +81,7 @@ def test_many_at_once_each_get_their_own_answer(filled: str) -> None:
     run(filled, act, connections=3)
 
 
-def test_who_is_cancelled_leaves_no_answer_to_somebody_else(filled: str) -> None:
+def test_a_cancelled_reading_leaves_no_answer_to_another_one(filled: str) -> None:
     async def act(store: AsyncEventStore) -> None:
         for number in range(WALLETS):
             left = asyncio.ensure_future(data_of(store, number))
@@ -100,7 +106,7 @@ def test_a_lost_connection_is_made_up_for(filled: str, connection: psycopg.Conne
     run(filled, act)
 
 
-def test_readings_leave_the_only_connection_to_who_waits_for_it(filled: str) -> None:
+def test_readings_leave_the_only_connection_to_a_thread_that_waits_for_it(filled: str) -> None:
     async def act(store: AsyncEventStore) -> None:
         done = False
 
@@ -123,14 +129,39 @@ def test_readings_leave_the_only_connection_to_who_waits_for_it(filled: str) -> 
 
 @pytest.mark.skipif(EAGER is None, reason="tasks start eagerly from Python 3.12 on")
 def test_tasks_that_start_eagerly_do_not_stand_in_the_way(filled: str) -> None:
-    """One that finds all connections busy is over before it was made."""
+    """A task that finds all connections busy ends before `create_task` returns."""
 
     async def act(store: AsyncEventStore) -> None:
-        engine: Any = store._engine
+        engine: Any = store.engine
         asyncio.get_running_loop().set_task_factory(EAGER)
-        with engine._connections.session():
+        with engine.connections.session():
             for _ in range(PIPELINES + 1):
-                assert await asyncio.wait_for(engine._awaiting.rows(engine._page, ()), PATIENCE_S) is None
+                assert await asyncio.wait_for(engine.pipelined_reads.rows(Call("SELECT 1"), ()), PATIENCE_S) is None
         assert await data_of(store, 7) == [b"7"] * 3
 
     run(filled, act, connections=1)
+
+
+def test_a_loop_that_is_closed_with_appends_and_readings_pending_holds_up_nothing(
+    filled: str, database_url: str, schema: str
+) -> None:
+    """A task that never runs again keeps neither the lead nor the only connection."""
+    loop = loop_to_abandon()
+    store = loop.run_until_complete(fencepost.aio.open(filled, connections=1))
+    loop.run_until_complete(store.append([Event("Prepared")]))
+    head = loop.run_until_complete(store.head())
+    with hand(database_url, schema) as other:  # which has the lock of the store, so that the append cannot finish
+        other.append(Append((Event("Before"),)))
+        pending = [loop.create_task(store.append([Event("Pending", id=uuid4())])), loop.create_task(data_of(store, 1))]
+        for _ in range(3):  # until the requests are sent
+            loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        assert not pending[0].done()
+
+    async def go_on() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            assert (await store.append([Event("Later")])).last > head
+            assert await data_of(store, 7) == [b"7"] * 3
+        await store.close()
+
+    asyncio.run(go_on())

@@ -1,10 +1,11 @@
-"""Appending on the event loop, without a thread, and what is left to a thread after all."""
+"""Appends on the event loop, which need no thread, and the cases in which a thread takes over."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 from uuid import UUID, uuid4
@@ -18,10 +19,9 @@ import fencepost
 import fencepost.aio
 from fencepost import ConditionFailed, Event, EventStore, Placed, StoreError, StoreUnavailable
 from fencepost.aio import AsyncEventStore
-from fencepost.commit import Append
-from fencepost.engines.postgres import engine
-from fencepost.engines.postgres.engine import AWAITED_EVENTS
-from fencepost.engines.postgres.sending import sent
+from fencepost.core.judging import Append
+from fencepost.engines.postgres.calls import Call
+from fencepost.engines.postgres.splitting import LOOP_EVENTS
 from fencepost.model import MAX_DATA_BYTES
 from fencepost.testing.contract.base import events, no_new, positions, tagged
 from fencepost.testing.faults import PATIENCE_S
@@ -32,7 +32,7 @@ TASKS = 40
 def run(url: str, act: Callable[[AsyncEventStore], Awaitable[None]], **options: Any) -> None:
     async def opened() -> None:
         async with await fencepost.aio.open(url, **options) as store:
-            for count in (1, 2):  # which connects and prepares both calls, in a thread
+            for count in (1, 2):  # so that both calls are prepared
                 await store.append([Event("Prepared")] * count)
             await act(store)
 
@@ -40,18 +40,18 @@ def run(url: str, act: Callable[[AsyncEventStore], Awaitable[None]], **options: 
 
 
 def no_thread(*_: object) -> Any:
-    raise AssertionError("this was to be done on the loop")
+    raise AssertionError("this must happen on the event loop")
 
 
 async def in_thread(act: Callable[..., object], *arguments: object) -> None:
-    """While the loop goes on."""
+    """Call it in a thread while the loop continues."""
     await asyncio.get_running_loop().run_in_executor(None, act, *arguments)
 
 
 def test_an_append_takes_no_thread(store: EventStore, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def act(awaitable: AsyncEventStore) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(awaitable._threads, "submit", no_thread)
+            patched.setattr(ThreadPoolExecutor, "submit", no_thread)
             assert await awaitable.append(events("A", "seat:1")) == Placed(4, 4)
             assert await awaitable.append([Event("B"), Event("C")], no_new(tagged("seat:1"), 4)) == Placed(5, 6)
             large = [Event("D", data=bytes(MAX_DATA_BYTES))]  # more than a socket takes at once
@@ -63,13 +63,19 @@ def test_an_append_takes_no_thread(store: EventStore, url: str, monkeypatch: pyt
 
 def test_what_would_hold_up_the_loop_is_left_to_a_thread(store: EventStore, url: str) -> None:
     async def act(awaitable: AsyncEventStore) -> None:
-        engine: Any = awaitable._engine
-        many = Append((Event("A"),) * (AWAITED_EVENTS + 1))
-        assert await engine.commit_awaiting([many]) is None
-        assert await awaitable.append(many.events) == Placed(4, 4 + AWAITED_EVENTS)
+        engine: Any = awaitable.engine
+        many = Append((Event("A"),) * (LOOP_EVENTS + 1))
+        in_threads: list[Any] = []
+
+        async def in_thread(call: Any, *args: Any) -> Any:
+            in_threads.append(call)
+            return call(*args)
+
+        assert list(await engine.commit_async([many], in_thread)) == [Placed(4, 4 + LOOP_EVENTS)]
+        assert len(in_threads) == 1
 
     run(url, act)
-    assert store.head() == 4 + AWAITED_EVENTS
+    assert store.head() == 4 + LOOP_EVENTS
 
 
 def test_many_tasks_each_get_their_own_verdict(store: EventStore, url: str) -> None:
@@ -91,7 +97,7 @@ def test_many_tasks_each_get_their_own_verdict(store: EventStore, url: str) -> N
     assert store.head() == 13
 
 
-def test_who_leads_and_is_cancelled_leaves_the_others_their_appends(store: EventStore, url: str) -> None:
+def test_a_leader_that_is_cancelled_does_not_fail_the_other_appends(store: EventStore, url: str) -> None:
     async def act(awaitable: AsyncEventStore) -> None:
         for number in range(TASKS):
             leader = asyncio.ensure_future(awaitable.append(events("Left", f"left:{number}")))
@@ -138,19 +144,19 @@ def test_a_lost_acknowledgement_is_settled_by_the_id(
 def test_what_was_stored_and_not_acknowledged_is_the_callers_own(
     store: EventStore, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The id is found when it is sent again: stored once, by this append and by no earlier one."""
-    lost = []
+    """The repeated append is found by its id. It was stored once, by its own first attempt."""
+    lost: list[bytes] = []
+    call_async = Call.value_async
 
-    async def sent_and_lost(*arguments: Any) -> bytes | None:
-        answer = await sent(*arguments)
-        if answer is not None and not lost:
+    async def lose_first_answer(*arguments: Any) -> bytes:
+        answer = await call_async(*arguments)
+        if not lost:
             lost.append(answer)
             raise psycopg.OperationalError("the connection is lost")
         return answer
 
-    monkeypatch.setattr(engine, "sent", sent_and_lost)
-
     async def act(awaitable: AsyncEventStore) -> None:
+        monkeypatch.setattr(Call, "value_async", lose_first_answer)
         before = await awaitable.head()
         assert await awaitable.append([Event("A", id=uuid4())]) == Placed(before + 1, before + 1)
         assert await awaitable.head() == before + 1
@@ -160,7 +166,7 @@ def test_what_was_stored_and_not_acknowledged_is_the_callers_own(
 
 
 def refuse_in_the_commit(connection: psycopg.Connection[Any], schema: str) -> None:
-    """What is of the type Refused is stored, and refused when its transaction commits."""
+    """Let each transaction that stores an event of the type Refused fail when it commits."""
     connection.execute(
         f"""
         CREATE FUNCTION "{schema}".refuse() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -187,7 +193,7 @@ def test_what_fails_in_the_commit_is_not_acknowledged(
 
 
 def hold_up_commits(connection: psycopg.Connection[Any], schema: str) -> None:
-    """The commit of what is of the type Held waits for whoever has the lock 1."""
+    """Let the commit of each event of the type Held wait for the advisory lock 1."""
     connection.execute(
         f"""
         CREATE FUNCTION "{schema}".hold() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -202,7 +208,7 @@ def end_the_held_one(connection: psycopg.Connection[Any], way: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     statement = f"SELECT pg_{way}_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objid = 1 AND NOT granted"
     while not connection.execute(statement.encode()).fetchall():
-        assert time.monotonic() < deadline, "nobody waits in the commit"
+        assert time.monotonic() < deadline, "no transaction waits in its commit"
         time.sleep(0.002)
 
 
@@ -235,10 +241,10 @@ def test_a_refusal_of_the_server_has_its_name(store: EventStore, url: str, datab
     run(with_option(url, "options", "-clock_timeout%3D200"), act)
 
 
-def test_what_is_not_prepared_any_more_is_left_to_a_thread(store: EventStore, url: str) -> None:
+def test_a_call_that_is_not_prepared_any_more_is_sent_as_text(store: EventStore, url: str) -> None:
     async def act(awaitable: AsyncEventStore) -> None:
-        engine: Any = awaitable._engine
-        with engine._connections.lend() as connection:
+        engine: Any = awaitable.engine
+        with engine.connections.connection() as connection:
             connection.execute("DEALLOCATE ALL")
         assert await awaitable.append(events("A")) == Placed(4, 4)
 

@@ -1,0 +1,183 @@
+"""Committing batches of appends, and finding out what happened to a batch whose acknowledgement was lost.
+
+A batch is one call of the function `append_batch` or `append_one` and therefore one transaction, which takes the lock
+of the store, judges, stores and commits. It costs one round trip and one sync. A large batch takes several calls in
+one transaction. Either way, a batch that fails stores nothing, and each of its callers gets the error.
+
+If the connection ends during the commit, the outcome is unknown. If all events of the batch have ids, the batch is
+committed again: appends that the first attempt stored are found by their ids. Otherwise, or if the second attempt
+fails too, the caller gets an error that says so. tests/postgres/test_faults.py and test_async_appends.py check this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from uuid import UUID
+
+from ...core.engine import InThread
+from ...core.judging import Append, Verdict, records_of
+from ...errors import StoreClosed, StoreError, StoreUnavailable
+from ...model import Placed
+from .calls import Arguments, Call
+from .connections import Connections, Session
+from .faults import Lost
+from .listening import Listener
+from .recording import Records
+from .splitting import chunks, fits_event_loop, fits_one_call, groups
+from .wire import FORMATS_OF_ONE, decode_chunk, decode_verdicts, encode_batch, encode_chunk, encode_one, is_one
+
+
+class Committer:
+    """Commits batches to the store in the schema `name`, which is quoted; with `records`, also their conditions."""
+
+    def __init__(self, name: str, connections: Connections, listener: Listener, records: Records | None) -> None:
+        self._connections = connections
+        self._listener = listener
+        self._records = records
+        self._append_one = Call(f"SELECT {name}.append_one($1, $2, $3, $4, $5, $6, $7)", FORMATS_OF_ONE)
+        self._append_batch = Call(f"SELECT {name}.append_batch($1, $2, $3)::text")
+        self._append_in_transaction = Call(f"SELECT {name}.append_batch($1, $2, $3)::text", prepare=False)
+        self._has_id = f"SELECT EXISTS (SELECT FROM {name}.event WHERE id = %s)".encode()
+
+    def commit(self, batch: Sequence[Append]) -> Sequence[Verdict]:
+        return self._commit(batch, self._listener.known_head)
+
+    async def commit_async(self, batch: Sequence[Append], in_thread: InThread) -> Sequence[Verdict]:
+        """Commit on the event loop, or in a thread if no connection is idle or the batch would block the loop."""
+        if self._records is not None or not fits_event_loop(batch):
+            return await in_thread(self.commit, batch)
+        earlier_head = self._listener.known_head
+        call, arguments = self._request(batch)
+        try:
+            with self._connections.idle_session() as session:
+                answer = None if session is None else await call.value_async(session, arguments)
+        except Lost as error:
+            _check_has_ids(batch, error)
+            return await in_thread(partial(self._commit, batch, earlier_head, is_repeated=True))
+        return await in_thread(self.commit, batch) if answer is None else self._decode(batch, answer)
+
+    def _commit(self, batch: Sequence[Append], earlier_head: int, *, is_repeated: bool = False) -> Sequence[Verdict]:
+        """Commit, and repeat the commit if its acknowledgement is lost.
+
+        `earlier_head` is a head from before the first attempt. `is_repeated`: there was an attempt already, and its
+        acknowledgement was lost.
+        """
+
+        def attempt() -> Sequence[Verdict]:
+            nonlocal is_repeated
+            try:
+                return self._attempt(batch)
+            except Lost as error:
+                is_repeated = True
+                _check_has_ids(batch, error)
+                raise
+
+        try:
+            verdicts = self._connections.retry(attempt)
+            return self._verdicts_of_both(batch, verdicts, earlier_head) if is_repeated else verdicts
+        except StoreError as error:
+            if is_repeated and _has_ids(batch):
+                raise _outcome_unknown(error) from error
+            raise
+
+    def _attempt(self, batch: Sequence[Append]) -> Sequence[Verdict]:
+        if self._records is not None or not fits_one_call(batch):
+            return self._commit_in_calls(batch)
+        call, arguments = self._request(batch)
+        with self._connections.session() as session:
+            answer = call.value(session, arguments)
+        return self._decode(batch, answer)
+
+    def _request(self, batch: Sequence[Append]) -> tuple[Call, Arguments]:
+        if is_one(batch):
+            return self._append_one, encode_one(batch[0])
+        return self._append_batch, encode_batch(batch)
+
+    def _decode(self, batch: Sequence[Append], answer: bytes) -> list[Verdict]:
+        return self._announce(decode_verdicts(batch, answer))
+
+    def _commit_in_calls(self, batch: Sequence[Append]) -> list[Verdict]:
+        """Several calls in one transaction."""
+        verdicts: list[Verdict] = []
+        with self._connections.session() as session, session.connection.transaction():
+            for group in groups(batch):
+                if fits_one_call(group[:1]):
+                    answer = self._append_in_transaction.value(session, encode_batch(group))
+                    verdicts += decode_verdicts(group, answer)
+                else:
+                    verdicts.append(self._append_chunks(session, group[0]))
+            if self._records is not None:
+                self._records.keep(session, records_of(batch, verdicts))
+        return self._announce(verdicts)
+
+    def _append_chunks(self, session: Session, append: Append) -> Verdict:
+        """Send a large append. Its first chunk is judged for all; the others follow under the same lock."""
+        first = last = 0
+        for begin, end in chunks(append):
+            answer = self._append_in_transaction.value(session, encode_chunk(append, begin, end))
+            verdict = decode_chunk(append, begin, end, answer)
+            if not isinstance(verdict, Placed) or verdict.already:
+                assert begin == 0
+                return verdict
+            assert last in (0, verdict.first - 1)
+            first, last = first or verdict.first, verdict.last
+        return Placed(first, last)
+
+    def _announce(self, verdicts: list[Verdict]) -> list[Verdict]:
+        """Tell the subscriptions of this process about the new head."""
+        placed = [verdict.last for verdict in verdicts if isinstance(verdict, Placed)]
+        self._listener.advance(max(placed, default=0))
+        return verdicts
+
+    def _verdicts_of_both(
+        self, batch: Sequence[Append], verdicts: Sequence[Verdict], earlier_head: int
+    ) -> Sequence[Verdict]:
+        """The verdicts of a repeated batch, as its callers should see them.
+
+        An append that the second attempt finds by its ids above `earlier_head` was stored by the first attempt, so it
+        is new. Of several appends with the same id, only the first is. An event that `unless` has found is not one of
+        the batch.
+        """
+        told: list[Verdict] = []
+        stored: set[UUID | None] = set()
+        for append, verdict in zip(batch, verdicts, strict=True):
+            ids = {event.id for event in append.events}
+            if isinstance(verdict, Placed):
+                is_above = verdict.already and verdict.first > earlier_head
+                if is_above and stored.isdisjoint(ids) and self._was_found_by_id(append):
+                    verdict = Placed(verdict.first, verdict.last)
+                stored |= ids
+            told.append(verdict)
+        return told
+
+    def _was_found_by_id(self, append: Append) -> bool:
+        """Whether a stored append was found by its ids rather than by its `unless`."""
+
+        def look_up() -> bool:
+            with self._connections.connection() as connection:
+                return connection.execute(self._has_id, [append.events[0].id]).fetchone() == (True,)
+
+        return append.unless is None or self._connections.retry(look_up)
+
+
+def _has_ids(batch: Sequence[Append]) -> bool:
+    return all(append.events and append.events[0].id is not None for append in batch)
+
+
+def _check_has_ids(batch: Sequence[Append], fault: Lost) -> None:
+    """Refuse to repeat a batch that could then be stored twice."""
+    if not _has_ids(batch):
+        raise StoreUnavailable(
+            f"{fault}; the append is stored completely or not at all, and without event ids the store cannot find out "
+            "which: read before appending again"
+        ) from fault
+
+
+def _outcome_unknown(fault: StoreError) -> StoreError:
+    """The error for a batch whose acknowledgement was lost, and whose second attempt failed as well."""
+    kind = StoreUnavailable if isinstance(fault, (StoreUnavailable, StoreClosed)) else type(fault)
+    return kind(
+        f"{fault}; the reply to an earlier attempt was lost, so the append is stored completely or not at all: "
+        "append again with the same event ids"
+    )
