@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
+from tests.support.simulated_fdb import FDBError, SimulatedCluster
+
 from fencepost.engines.foundationdb.binding import Connection, connect
 from fencepost.engines.foundationdb.engine import FoundationDBEngine
-from fencepost.testing.simulated_fdb import FDBError, SimulatedCluster
 
 CLUSTER_FILE = os.environ.get("FENCEPOST_TEST_FDB")
 
@@ -23,8 +24,8 @@ def connection(cluster: SimulatedCluster) -> Connection:
     return connect(CLUSTER_FILE) if CLUSTER_FILE else simulated(cluster)
 
 
-def engine_on(cluster: SimulatedCluster, namespace: str = "test") -> FoundationDBEngine:
-    return FoundationDBEngine(simulated(cluster), namespace=namespace)
+def engine_on(cluster: SimulatedCluster, namespace: str = "test", **options: Any) -> FoundationDBEngine:
+    return FoundationDBEngine(simulated(cluster), namespace=namespace, **options)
 
 
 def new_namespace() -> str:

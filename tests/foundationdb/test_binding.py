@@ -12,12 +12,12 @@ from pathlib import Path
 
 import fdb.fdboptions as options
 import pytest
+from tests.support.simulated_fdb import FDBError, KeySelector, Transaction
+from tests.support.simulated_fdb import errors as codes
+from tests.support.simulated_fdb.api import Options, StreamingMode
+from tests.support.simulated_fdb.futures import Future
 
-from fencepost.engines.foundationdb import binding
-from fencepost.testing.simulated_fdb import FDBError, KeySelector, Transaction
-from fencepost.testing.simulated_fdb import errors as codes
-from fencepost.testing.simulated_fdb.api import Options, StreamingMode
-from fencepost.testing.simulated_fdb.futures import Future
+from fencepost.engines.foundationdb import binding, engine, tries
 
 SOURCE = Path(str(distribution("foundationdb").locate_file("fdb/impl.py")))
 CLASSES = {node.name: node for node in ast.parse(SOURCE.read_text()).body if isinstance(node, ast.ClassDef)}
@@ -44,7 +44,6 @@ def public(cls: type) -> list[str]:
         (binding.Transaction, ("Transaction", "TransactionRead")),
         (binding.Reads, ("TransactionRead",)),
         (binding.Future, ("FutureVoid", "Future")),
-        (binding.Rows, ("FDBRange",)),
     ],
 )
 def test_what_the_engine_calls_is_there_in_the_same_order(protocol: type, classes: tuple[str, ...]) -> None:
@@ -52,6 +51,18 @@ def test_what_the_engine_calls_is_there_in_the_same_order(protocol: type, classe
     for name in public(protocol):
         expected = list(inspect.signature(getattr(protocol, name)).parameters)
         assert len(there[name]) == len(expected), name
+
+
+def test_a_range_read_of_the_binding_begins_at_once_and_keeps_its_first_reply() -> None:
+    [init] = [
+        node for node in CLASSES["FDBRange"].body if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+    ]
+    assert [argument.arg for argument in init.args.args] == [
+        *("self", "tr", "begin", "end", "limit", "reverse", "streaming_mode")
+    ]
+    assert any("self._future = self._tr._get_range(" in ast.unparse(node) for node in init.body)
+    reply = ast.unparse(CLASSES["FutureKeyValueArray"])
+    assert "count.value, more.value" in reply, "rows, their number, and whether there are more"
 
 
 def test_the_simulated_transaction_takes_the_bindings_parameters() -> None:
@@ -74,5 +85,8 @@ def test_futures_selectors_and_options_are_the_bindings() -> None:
 
 
 def test_what_the_engine_knows_of_errors_is_what_the_simulator_raises() -> None:
-    assert binding.TIMED_OUT == codes.TRANSACTION_TIMED_OUT
+    assert tries.TIMED_OUT == codes.TRANSACTION_TIMED_OUT
+    assert tries.NOT_COMMITTED == codes.NOT_COMMITTED
+    assert tries.THROTTLED == codes.THROTTLED
+    assert engine.TOO_MANY_WATCHES == codes.TOO_MANY_WATCHES
     assert str(FDBError(1020)) == "Transaction not committed due to conflict with another transaction (1020)"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from fencepost.testing.simulated_fdb import (
+from tests.support.simulated_fdb import (
     Fate,
     Fault,
     FDBError,
@@ -161,7 +161,45 @@ class TestConflictKeys:
         commit_fails(inside, 1020)
         outside.commit().wait()
 
-    def test_a_write_without_a_write_conflict_range_disturbs_nobody(self, db: SimulatedDatabase) -> None:
+    @pytest.mark.parametrize(
+        ("write", "kept"),
+        [
+            (lambda tr: tr.set(b"k", b""), False),
+            (lambda tr: tr.clear(b"k"), False),
+            (lambda tr: tr.set_versionstamped_value(b"k", PLACEHOLDER + bytes(4)), False),
+            (lambda tr: tr.add(b"k", b"\1"), True),
+            (lambda tr: (tr.set(b"k", b""), tr.add(b"k", b"\1")), False),
+            (lambda tr: (tr.add(b"k", b"\1"), tr.set_versionstamped_value(b"k", PLACEHOLDER + bytes(4))), True),
+            (lambda tr: tr.add_write_conflict_key(b"k"), True),
+        ],
+    )
+    def test_a_read_conflict_on_a_key_that_the_transaction_has_written_is_dropped_unless_the_write_depends_on_it(
+        self, db: SimulatedDatabase, write: Callable[[Transaction], object], kept: bool
+    ) -> None:
+        before, after, around = begun(db), begun(db), begun(db)
+        before.add_read_conflict_key(b"k")
+        for tr in (before, after, around):
+            write(tr)
+        after.add_read_conflict_key(b"k")
+        around.add_read_conflict_range(b"j", b"l")
+        put(db, k=b"2")
+        commit_fails(before, 1020)
+        for tr in (after, around):
+            if kept:
+                commit_fails(tr, 1020)
+            else:
+                tr.commit().wait()
+
+    def test_a_read_conflict_range_is_kept_beside_the_keys_that_the_transaction_has_written(
+        self, db: SimulatedDatabase
+    ) -> None:
+        tr = begun(db)
+        tr[b"k"] = b""
+        tr.add_read_conflict_range(b"a", b"z")
+        put(db, l=b"2")
+        commit_fails(tr, 1020)
+
+    def test_a_write_without_a_write_conflict_range_causes_no_conflict(self, db: SimulatedDatabase) -> None:
         reader, writer = begun(db), begun(db)
         reader[b"a"].wait()
         reader[b"mine"] = b""

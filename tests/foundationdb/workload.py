@@ -1,4 +1,4 @@
-"""Seeded workloads on the simulator: a few callers who decide and append, and one who reads.
+"""Seeded workloads on the simulator: a few callers decide and append, and one caller reads.
 
 Their strings are so few that they meet all the time. The seed decides everything: what they do,
 whose step comes next, which step fails and how. The history checker says what is wrong with it.
@@ -12,10 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
+from tests.support.simulated_fdb import Faults, Schedule, SimulatedCluster
+
 from fencepost import AppendCondition, AppendRefused, Event, EventStore, Query, QueryItem, SequencedEvent, StoreError
+from fencepost.testing.clients import Answered, ClientStore, History, Outcome
 from fencepost.testing.history import Violation, check
-from fencepost.testing.recorder import Answered, History, Outcome, Recorder
-from fencepost.testing.simulated_fdb import Faults, Schedule, SimulatedCluster
 
 from .clusters import engine_on
 
@@ -34,7 +35,7 @@ class Ran:
     @property
     def outcomes(self) -> Iterator[Outcome]:
         for history in self.histories:
-            yield from (record.outcome for record in history if isinstance(record, Answered))
+            yield from (entry.outcome for entry in history if isinstance(entry, Answered))
 
     def violations(self) -> list[Violation]:
         return check(self.histories, self.log, gapless=False)
@@ -57,36 +58,36 @@ def random_event(chance: random.Random, id: UUID | None = None) -> Event:
 def run(seed: int, *, callers: int = 3, rounds: int = 2, rate: float | None = None) -> Ran:
     chance = random.Random(seed)
     schedule = Schedule(seed)
-    cluster = SimulatedCluster(seed)
-    store = EventStore(engine_on(cluster))
+    cluster = SimulatedCluster(seed, rows_per_reply=chance.choice([1, 2, 10, 10_000]))
+    store = EventStore(engine_on(cluster, partitions=chance.choice([1, 2, 4, 16])))
     cluster.faults = Faults(seed, rate=chance.choice(RATES) if rate is None else rate)
     cluster.on_step = schedule.step
-    recorders = [Recorder(store, str(number)) for number in range(callers + 1)]
+    client_stores = [ClientStore(store, str(number)) for number in range(callers + 1)]
 
-    def client(recorder: Recorder) -> Callable[[], None]:
-        chance = random.Random(f"{seed}/{recorder.client}")
-        act = read if recorder.client == "0" else decide
+    def client(client_store: ClientStore) -> Callable[[], None]:
+        chance = random.Random(f"{seed}/{client_store.client}")
+        act = read if client_store.client == "0" else decide
 
         def act_repeatedly() -> None:
             for _ in range(rounds):
                 with suppress(AppendRefused, StoreError):
-                    act(recorder, chance)
+                    act(client_store, chance)
 
         return act_repeatedly
 
-    schedule.run([client(recorder) for recorder in recorders])
+    schedule.run([client(client_store) for client_store in client_stores])
     cluster.on_step = None
     cluster.faults = Faults()
     cluster.deliver()  # what was still under way arrives now, if it can
     log = list(store.read())
-    return Ran([recorder.history for recorder in recorders], log, cluster.conflicts, schedule.steps)
+    return Ran([client_store.history for client_store in client_stores], log, cluster.conflicts, schedule.steps)
 
 
-def read(store: Recorder, chance: random.Random) -> None:
+def read(store: ClientStore, chance: random.Random) -> None:
     list(store.read(random_query(chance), backwards=False))
 
 
-def decide(store: Recorder, chance: random.Random) -> None:
+def decide(store: ClientStore, chance: random.Random) -> None:
     with_ids = chance.random() < 0.3
     conditions = []
     for _ in range(chance.choice([0, 1, 1, 1, 2])):

@@ -8,19 +8,16 @@ is how the engine is tested on a simulator.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
-from ...errors import StoreError, StoreUnavailable
-
-Result = TypeVar("Result")
+from ...errors import StoreClosed, StoreUnavailable
+from ...processes import Owner
 
 API_VERSION: Final = 730  # the oldest client library that will do is that of FoundationDB 7.3
-TIMED_OUT: Final = 1031
 WANT_ALL: Final = -2  # fdb.StreamingMode.want_all
 TIMEOUT_S: Final = 10.0
-TIMEOUTS: Final = 3  # so many transactions may time out before a call is given up
 
 
 class KeyValue(Protocol):
@@ -30,30 +27,32 @@ class KeyValue(Protocol):
     def value(self) -> bytes: ...
 
 
-class Rows(Protocol):
-    """A range read that is under way."""
-
-    def to_list(self) -> list[KeyValue]: ...
-
-
 class Future(Protocol):
     def wait(self) -> Any: ...
+    def is_ready(self) -> bool: ...
     def on_ready(self, callback: Callable[[Any], None]) -> None: ...
     def cancel(self) -> None: ...
 
 
-class Value(Protocol):
+class Value(Future, Protocol):
     """A read of one key that is under way; `value` waits for it and is None if nothing is there."""
 
     @property
     def value(self) -> bytes | None: ...
 
 
+class Rows(Protocol):
+    """A range read that is under way. `first` is its first reply: rows, their number, and whether there are more."""
+
+    @property
+    def first(self) -> Future: ...
+
+
 class Reads(Protocol):
     def get(self, key: bytes) -> Value: ...
     def get_range(
         self, begin: bytes, end: bytes, limit: int = 0, reverse: bool = False, streaming_mode: int = WANT_ALL
-    ) -> Rows: ...
+    ) -> Any: ...
     def get_read_version(self) -> Future: ...
 
 
@@ -79,66 +78,40 @@ class Database(Protocol):
     def create_transaction(self) -> Transaction: ...
 
 
+def simple_range(reads: Reads, begin: bytes, end: bytes, limit: int, reverse: bool) -> Rows:
+    """Begin a range read on a database whose range reads have `first` of their own, as the simulator's do."""
+    rows: Rows = reads.get_range(begin, end, limit, reverse, WANT_ALL)
+    return rows
+
+
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A database, and the error that its binding raises, which exists only once that is loaded."""
+    """A database, how ranges of it are read, and the error that its binding raises, which exists once it is loaded."""
 
     database: Database
     error: type[Exception]
+    begin_range: Callable[[Reads, bytes, bytes, int, bool], Rows] = simple_range
     timeout_s: float = TIMEOUT_S
+    owner: Owner = field(default_factory=Owner)
 
     def begin(self) -> Transaction:
+        self.owner.check()  # a forked child has no network thread, so no call would ever be answered
         transaction = self.database.create_transaction()
         transaction.options.set_timeout(int(self.timeout_s * 1_000))
         return transaction
 
 
-class Tries:
-    """One call's transactions, one after another: after an error, the one to go on with.
-
-    `on_error` knows what is worth another try, waits a little and makes the transaction as new. It
-    cannot revive one that has timed out; that is replaced, a few times. What is not worth
-    another try comes out as a `StoreError`: never as a verdict.
-    """
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._timeouts = 0
-        self.number = 0  # of the try; what was begun in an earlier one is void
-        self.transaction = connection.begin()
-
-    def recover(self, error: Exception) -> None:
-        """Ready for another try, or the end of it."""
-        self.number += 1
-        code = getattr(error, "code", 0)
-        if code == TIMED_OUT and self._timeouts < TIMEOUTS - 1:
-            self._timeouts += 1
-            self.transaction = self._connection.begin()
-            return
-        try:
-            self.transaction.on_error(error).wait()
-        except self._connection.error as final:
-            raise _failure(final) from error
-
-    def run(self, body: Callable[[Transaction], Result]) -> Result:
-        """Do what may be done more than once, until it has succeeded."""
-        while True:
-            try:
-                return body(self.transaction)
-            except self._connection.error as error:
-                self.recover(error)
-
-
-def _failure(error: Exception) -> StoreError:
-    code = getattr(error, "code", 0)
-    if code == TIMED_OUT:
-        return StoreUnavailable(f"FoundationDB did not answer in time ({error}); is the cluster reachable?")
-    kind = StoreUnavailable if 1_000 <= code < 2_000 else StoreError
-    return kind(f"FoundationDB failed: {error}")
+_network: Owner | None = None  # the process that has FoundationDB's network thread: a fork does not copy it
 
 
 def connect(cluster_file: str | None) -> Connection:
     """Load the binding and open the cluster; FoundationDB itself connects when it is first used."""
+    global _network
+    if _network is not None and not _network.is_this_process:
+        raise StoreClosed(
+            "this process was forked from one that had opened a store on FoundationDB, whose network thread a fork "
+            "does not copy: fork before the first store is opened, or start processes with multiprocessing's 'spawn'"
+        )
     fdb = importlib.import_module("fdb")
     try:
         if not fdb.is_api_version_selected():
@@ -146,7 +119,8 @@ def connect(cluster_file: str | None) -> Connection:
     except Exception as error:  # the binding raises bare Exception where the library is missing
         raise StoreUnavailable(
             f"FoundationDB's client library could not be loaded: {error} Install the FoundationDB client "
-            "package, which brings libfdb_c, in a version that is at least that of the Python binding"
+            "package, which brings libfdb_c, in a version that is at least that of the Python binding, or install the "
+            "binding in the version of your cluster, such as pip install 'foundationdb==7.3.*'"
         ) from error
     if fdb.get_api_version() < API_VERSION:
         raise StoreUnavailable(
@@ -154,6 +128,31 @@ def connect(cluster_file: str | None) -> Connection:
             f"Fencepost needs {API_VERSION} or later"
         )
     try:
-        return Connection(fdb.open(cluster_file), fdb.FDBError)
+        _network = Owner()
+        return Connection(fdb.open(cluster_file), fdb.FDBError, _ranges_of(fdb))
     except fdb.FDBError as error:
         raise StoreUnavailable(f"cluster file {cluster_file or '(default)'}: {error}") from error
+
+
+def _ranges_of(fdb: Any) -> Callable[[Reads, bytes, bytes, int, bool], Rows]:
+    """How the real binding begins a range read whose replies can be awaited one by one.
+
+    The binding's range read waits for its replies itself. A subclass shows its first reply; what follows that reply is
+    a new range read.
+    """
+    impl = importlib.import_module("fdb.impl")
+
+    class AwaitableRange(impl.FDBRange):  # type: ignore[misc,name-defined]
+        @property
+        def first(self) -> Future:
+            future: Future = self._future
+            return future
+
+    def begin_range(reads: Reads, begin: bytes, end: bytes, limit: int, reverse: bool) -> Rows:
+        first, last = map(fdb.KeySelector.first_greater_or_equal, (begin, end))
+        return AwaitableRange(reads, first, last, limit, reverse, WANT_ALL)
+
+    return begin_range
+
+
+Reply = tuple[Sequence[KeyValue], int, bool]

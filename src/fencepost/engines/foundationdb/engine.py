@@ -1,53 +1,100 @@
 """The engine: one transaction an append, tried until its outcome is known.
 
-A try judges the past, writes, and commits with the conflict keys of its buckets. If the database
-reports a conflict, that is no verdict: the next try judges again and finds the event that is in
-the way, or none and commits. If the outcome of a commit is unknown, or its client gave up while it
+A try judges the past, writes, and commits with the conflict keys of its buckets. A conflict that the
+database reports is not a verdict: the next try judges again. It finds the event that is in
+the way, or it finds none and commits. If the outcome of a commit is unknown, or its client gave up while it
 was still under way, the next try finds the append's token among the stored ones or not, and so
 knows; and since every try reads and writes the token, of all tries at most one can be stored,
-whenever the others may arrive. Tokens are cleared along with later appends.
+whenever the others may arrive.
+
+Every call is a generator of steps (see `waiting`), so threads and event loops run the same code.
 """
 
 from __future__ import annotations
 
 import os
-import threading
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import count
 from time import monotonic
 from typing import Final
 
-from ...commit import Append, Verdict
-from ...errors import FormatUnsupported, InvalidInput, StoreCorrupt, StoreError
-from ...model import Placed, Query, SequencedEvent
-from .binding import Connection, Future, Transaction, Tries
-from .drafts import Draft
-from .judging import Judgement
-from .keys import FORMAT, Keys, last_position_at, position_of_value
-from .scanning import scan
+from ...core.engine import Capability, InThread, ReadStart
+from ...core.judging import Append, Failed, Verdict
+from ...errors import FencepostError, InvalidInput, StoreCorrupt, StoreError
+from ...model import MAX_POSITION, Query, SequencedEvent
+from ...observing import has_observers, notify
+from .appending import Appending
+from .binding import Connection, Future, Transaction
+from .drafts import MAX_TRANSACTION_BYTES, TRANSACTION_BYTES
+from .heads import begin_heads, head_of, highest
+from .keys import (
+    PARTITIONS,
+    Keys,
+    Namespace,
+    checked_partitions,
+    format_of,
+    last_position_at,
+    partitions_in,
+    position_of_value,
+)
+from .observations import TryFailed, WatchFellBack
+from .scanning import pages_of, scan
+from .tokens import Tokens
+from .tries import Tries
+from .waiting import Result, Steps, run, run_async
+from .watching import Waiters, cancel, report_failures
 
 NAMESPACE: Final = "default"
-CLEARED: Final = 16  # tokens of earlier appends that an append takes along
 TOO_MANY_WATCHES: Final = 1032
-LOOK_AGAIN_S: Final = 0.1  # where no watch can be had, or one fires for nothing
 
 
 class FoundationDBEngine:
-    group_commit: Final = False  # the database batches what comes from many callers by itself
+    """`partitions` is for a store that does not exist yet: how many partitions its log has."""
 
-    def __init__(self, connection: Connection, *, namespace: str = NAMESPACE) -> None:
-        if not isinstance(namespace, str):
-            raise InvalidInput("namespace", f"a str is needed, not {type(namespace).__name__}")
+    # The database itself batches concurrent commits.
+    capabilities: Final = Capability.BEGIN | Capability.ASYNC_READ | Capability.ASYNC_COMMIT
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        namespace: str = NAMESPACE,
+        partitions: int | None = None,
+        transaction_bytes: int = TRANSACTION_BYTES,
+    ) -> None:
+        if not (isinstance(transaction_bytes, int) and 1 <= transaction_bytes <= MAX_TRANSACTION_BYTES):
+            raise InvalidInput("transaction_bytes", f"1 to {MAX_TRANSACTION_BYTES} are needed: {transaction_bytes!r}")
+        wanted = None if partitions is None else checked_partitions(partitions)
         self._connection = connection
-        self._keys = Keys(namespace)
-        self._told: deque[bytes] = deque()  # tokens of appends whose callers have been told
-        self._waiters: set[Waiter] = set()
-        self._lock = threading.Lock()
-        Tries(connection).run(self._check_format)
+        self._transaction_bytes = transaction_bytes
+        self._waiters = Waiters()
+        self._turns = count()
+        names = Namespace(namespace)
+        found = self._run(lambda transaction: self._open_format(transaction, names, wanted or PARTITIONS))
+        if wanted not in (None, found):
+            raise InvalidInput("partitions", f"the store exists and has {found} partitions, not {wanted}")
+        self._keys = Keys(namespace, found)
+        self._tokens = Tokens(self._keys)
+        self._run(self._check_version)
+        with suppress(StoreError):  # what is left behind are a few small keys
+            self._run(lambda transaction: self._tokens.sweep(connection, transaction))
 
     def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
-        return [self._commit(append) for append in appends]
+        if len(appends) == 1:
+            return [run(self._append(appends[0]))]
+        return [self._commit_alone(append) for append in appends]
+
+    async def commit_async(self, appends: Sequence[Append], in_thread: InThread) -> Sequence[Verdict]:
+        return [await run_async(self._append(append)) for append in appends]
+
+    def begin(self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool) -> ReadStart:
+        return run(self._begin(query, after, upto, limit, backwards))
+
+    async def begin_async(
+        self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool, in_thread: InThread
+    ) -> ReadStart:
+        return await run_async(self._begin(query, after, upto, limit, backwards))
 
     def scan(
         self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
@@ -55,172 +102,148 @@ class FoundationDBEngine:
         return scan(self._connection, self._keys, query, after, upto, limit, backwards)
 
     def head(self) -> int:
-        return Tries(self._connection).run(self._head)
+        return self._run(lambda transaction: head_of(transaction, self._keys))
 
     def checkpoint(self, name: str) -> int:
         key = self._keys.checkpoint(name)
-        return position_of_value(Tries(self._connection).run(lambda transaction: transaction.snapshot.get(key).value))
+
+        def read(transaction: Transaction) -> Steps[int]:
+            value = transaction.snapshot.get(key)
+            yield value
+            return position_of_value(value.value)
+
+        return self._run(read)
 
     def wait(self, after: int, timeout_s: float) -> int:
-        waiter = Waiter()
-        with self._lock:
-            self._waiters.add(waiter)
+        waiter = self._waiters.add()
         deadline = monotonic() + timeout_s
         try:
             while True:
-                head, watch = Tries(self._connection).run(lambda transaction: self._watch(transaction, after))
+                head, watches = self._run(lambda transaction: self._watch(transaction, after))
                 rest_s = deadline - monotonic()
-                if head <= after and rest_s > 0:
-                    waiter.wait(watch, rest_s)
-                    head = self.head()
-                elif watch is not None:
-                    watch.cancel()  # a watch outlives its transaction, and there is room for so many only
+                try:
+                    if head <= after and rest_s > 0:
+                        waiter.wait(watches, rest_s)
+                        report_failures(watches, self._connection, self._report_fallback)
+                        head = self.head()
+                finally:
+                    cancel(watches)
                 if head > after or monotonic() >= deadline or waiter.interrupted:
                     return head
                 # A watch may fire for nothing, or fail again and again: this must not spin.
-                waiter.wait(None, deadline - monotonic())
+                waiter.wait([], deadline - monotonic())
         finally:
-            with self._lock:
-                self._waiters.remove(waiter)
+            self._waiters.remove(waiter)
 
     def interrupt(self) -> None:
-        with self._lock:
-            for waiter in self._waiters:
-                waiter.interrupt()
+        self._waiters.interrupt()
 
     def close(self) -> None:
         self.interrupt()
-        if not self._told:
-            return
-        with suppress(StoreError):  # what is left behind are a few small keys
-            Tries(self._connection).run(self._clear_tokens)
+        if self._tokens:
+            with suppress(StoreError):  # what is left behind are a few small keys
+                self._run(self._tokens.clear)
 
     def clear(self) -> None:
         """Delete everything in the namespace, as if it had never been. For tests."""
 
-        def clear(transaction: Transaction) -> None:
+        def clear(transaction: Transaction) -> Steps[None]:
             transaction.clear_range(self._keys.prefix, self._keys.prefix + b"\xff")
-            transaction.commit().wait()
+            commit = transaction.commit()
+            yield commit
+            commit.wait()
 
-        Tries(self._connection).run(clear)
+        self._run(clear)
 
-    def _check_format(self, transaction: Transaction) -> None:
-        found = transaction.get(self._keys.format).value
-        if found is None:
-            transaction.set(self._keys.format, FORMAT)
-            transaction.commit().wait()
-        elif found != FORMAT:
-            raise FormatUnsupported(f"the store has format {found!r:.80}, this version of Fencepost knows {FORMAT!r}")
-        elif self._head(transaction) > last_position_at(transaction.get_read_version().wait()):
-            # As after a restore into a new cluster: positions would go back.
+    def _run(self, body: Callable[[Transaction], Steps[Result]]) -> Result:
+        return run(self._tries().run(body))
+
+    def _tries(self) -> Tries:
+        return Tries(self._connection, self._report_failure)
+
+    def _report_failure(self, code: int, number: int) -> None:
+        if has_observers():
+            notify(self, TryFailed(code, number))
+
+    def _commit_alone(self, append: Append) -> Verdict:
+        """Commit one append of several. Each is a transaction of its own, so its error is its own."""
+        try:
+            return run(self._append(append))
+        except FencepostError as error:
+            return Failed(error)
+
+    def _append(self, append: Append) -> Steps[Verdict]:
+        partition = next(self._turns) % len(self._keys.partitions)
+        appending = Appending(
+            append, self._keys, self._connection, os.urandom(16), partition, self._tokens, self._transaction_bytes
+        )
+        verdict = yield from appending.steps(self._tries(), lambda observation: notify(self, observation))
+        return verdict
+
+    def _begin(
+        self, query: Query, after: int, upto: int | None, limit: int | None, backwards: bool
+    ) -> Steps[ReadStart]:
+        """Head and first page in one transaction: what it sees ends at the head."""
+
+        def first_page(transaction: Transaction) -> Steps[tuple[int, list[SequencedEvent]]]:
+            heads = begin_heads(transaction, self._keys)
+            pages = pages_of(
+                self._connection, self._keys, query, after, MAX_POSITION if upto is None else upto, limit, backwards
+            )
+            page = yield from pages.page(transaction)
+            head = yield from highest(heads)
+            return head, page
+
+        head, page = yield from self._tries().run(first_page)
+        reach = head if upto is None else min(upto, head)
+        left = None if limit is None else limit - len(page)
+        if not page or left == 0:
+            return ReadStart(reach, page, None)
+        last = page[-1].position
+        bounds = (after, last - 1) if backwards else (last, reach)
+        return ReadStart(reach, page, scan(self._connection, self._keys, query, *bounds, left, backwards))
+
+    def _open_format(self, transaction: Transaction, names: Namespace, partitions: int) -> Steps[int]:
+        """The number of partitions of the store, which is created if it does not exist."""
+        found = transaction.get(names.format)
+        yield found
+        if found.value is not None:
+            return partitions_in(found.value)
+        transaction.set(names.format, format_of(partitions))
+        commit = transaction.commit()
+        yield commit
+        commit.wait()
+        return partitions
+
+    def _check_version(self, transaction: Transaction) -> Steps[None]:
+        """After a restore into a new cluster, positions would go back."""
+        version = transaction.get_read_version()
+        head = yield from head_of(transaction, self._keys)
+        yield version
+        if head > last_position_at(version.wait()):
             raise StoreCorrupt(
                 "the cluster's version is behind the store's head: advance it with fdbcli advanceversion"
             )
 
-    def _commit(self, append: Append) -> Verdict:
-        draft = Draft(append, self._keys, os.urandom(16))
-        judgement = Judgement(append, self._keys)
-        cleared = self._take_tokens()
-        tries = Tries(self._connection)
-        try:
-            while True:
-                try:
-                    verdict, stored = self._try(tries.transaction, append, draft, judgement, cleared, tries.number > 0)
-                    break
-                except self._connection.error as error:
-                    tries.recover(error)
-        except BaseException:
-            self._told.extend(cleared)
-            raise
-        self._told.extend([draft.token] if stored else cleared)
-        return verdict
-
-    def _try(
-        self,
-        transaction: Transaction,
-        append: Append,
-        draft: Draft,
-        judgement: Judgement,
-        cleared: Sequence[bytes],
-        again: bool,
-    ) -> tuple[Verdict, bool]:
-        """The verdict, and whether it is that the append is now stored."""
-        if again:
-            token = transaction.get(draft.token).value
-            if token is not None:
-                return self._placed(append, token, transaction), True
-        verdict = judgement.verdict(transaction)
-        if verdict is not None:
-            return verdict, False
-        before = 0 if append.events else self._head(transaction)
-        draft.write(transaction)
-        for key in cleared:
-            transaction.clear(key)
-        stamp = transaction.get_versionstamp()
-        transaction.commit().wait()
-        if not append.events:
-            return Placed(before, before), True
-        assert stamp.value is not None
-        first = int.from_bytes(stamp.value, "big") << 16
-        return Placed(first, first + len(append.events) - 1), True
-
-    def _placed(self, append: Append, token: bytes, transaction: Transaction) -> Placed:
-        """Where an append is that an earlier try has stored."""
-        if not append.events:
-            head = self._head(transaction)
-            return Placed(head, head)
-        last = position_of_value(token)
-        return Placed(last - len(append.events) + 1, last)
-
-    def _head(self, transaction: Transaction) -> int:
-        return position_of_value(transaction.snapshot.get(self._keys.head).value)
-
-    def _watch(self, transaction: Transaction, after: int) -> tuple[int, Future | None]:
-        """The head and, unless it is above `after`, a watch that begins where this reading ended."""
-        head = self._head(transaction)
+    def _watch(self, transaction: Transaction, after: int) -> Steps[tuple[int, list[Future]]]:
+        """The head and, unless it is above `after`, watches that begin where this reading ended."""
+        head = yield from head_of(transaction, self._keys)
         if head > after:
-            return head, None
-        watch = transaction.watch(self._keys.head)
+            return head, []
+        watches: list[Future] = []
         try:
-            transaction.commit().wait()
+            watches += (transaction.watch(key) for key in self._keys.heads)
+            commit = transaction.commit()
+            yield commit
+            commit.wait()
         except self._connection.error as error:
+            cancel(watches)
             if getattr(error, "code", 0) != TOO_MANY_WATCHES:
                 raise
-            return head, None
-        return head, watch
+            self._report_fallback(TOO_MANY_WATCHES)
+            return head, []
+        return head, watches
 
-    def _take_tokens(self) -> list[bytes]:
-        taken: list[bytes] = []
-        with suppress(IndexError):
-            while len(taken) < CLEARED:
-                taken.append(self._told.popleft())
-        return taken
-
-    def _clear_tokens(self, transaction: Transaction) -> None:
-        for token in list(self._told):
-            transaction.clear(token)
-        transaction.commit().wait()
-
-
-class Waiter:
-    """One call of `wait`, which a watch or an interrupt wakes."""
-
-    def __init__(self) -> None:
-        self._wake = threading.Event()
-        self.interrupted = False
-
-    def wait(self, watch: Future | None, timeout_s: float) -> None:
-        # A new event each time: a watch that is cancelled becomes ready too, and must not wake the next one.
-        wake = self._wake = threading.Event()
-        if self.interrupted:
-            wake.set()
-        if watch is None:
-            wake.wait(min(LOOK_AGAIN_S, timeout_s))
-            return
-        watch.on_ready(lambda _: wake.set())
-        wake.wait(timeout_s)
-        watch.cancel()
-
-    def interrupt(self) -> None:
-        self.interrupted = True
-        self._wake.set()
+    def _report_fallback(self, code: int) -> None:
+        if has_observers():
+            notify(self, WatchFellBack(code))

@@ -13,61 +13,81 @@ may last is judged in several.
 
 from __future__ import annotations
 
-from ...commit import Append, Behind, Conflicting, Verdict, judge_ids
+from ...core.judging import Append, Behind, Conflicting, Verdict, judge_ids
 from ...model import Placed, Query
-from .binding import WANT_ALL, Rows, Transaction
+from .binding import Connection, Transaction
 from .keys import Keys, position_of_value
 from .postings import Stream, stream_of
+from .ranges import RangeRead
+from .rarity import ReadBuckets
 from .scanning import fetch_events
+from .waiting import Steps
 
 
 class Judgement:
-    def __init__(self, append: Append, keys: Keys) -> None:
+    def __init__(self, append: Append, keys: Keys, connection: Connection) -> None:
         self._append = append
         self._keys = keys
+        self._connection = connection
         self._transaction: Transaction | None = None
         self._unless = None if append.unless is None else self._stream(append.unless, 0)
         self._conditions = [self._stream(c.fail_if_events_match, c.after) for c in append.conditions]
+        self.buckets = ReadBuckets(append, keys)
+        self.pages = 0  # range reads that were begun
 
-    def verdict(self, transaction: Transaction) -> Verdict | None:
+    def verdict(self, transaction: Transaction) -> Steps[Verdict | None]:
         """What the past says of the append; None if it may be stored."""
         self._transaction = transaction
         self._begin()
-        return self._judge_ids(transaction) or self._judge_queries() or self._judge_checkpoint(transaction)
+        rarities = self.buckets.begin(self._fetch)
+        verdict = yield from self._judge_ids(transaction)
+        if verdict is None:
+            verdict = yield from self._judge_queries()
+        if verdict is None:
+            verdict = yield from self._judge_checkpoint(transaction)
+        if verdict is None:
+            yield from self.buckets.take(rarities)
+        return verdict
 
     def _begin(self) -> None:
-        streams = self._conditions if self._unless is None else [self._unless, *self._conditions]
-        for stream in streams:
-            stream.again()
-            stream.prime()
+        if self._unless is not None:
+            self._unless.renew(grown=True)
+            self._unless.prime(0)
+        for condition, stream in zip(self._append.conditions, self._conditions, strict=True):
+            stream.renew(grown=True)
+            stream.prime(condition.after + 1)
 
     def _stream(self, query: Query, after: int) -> Stream:
         return stream_of(query, self._keys, self._fetch, after=after)
 
-    def _fetch(self, begin: bytes, end: bytes, limit: int, reverse: bool) -> Rows:
+    def _fetch(self, begin: bytes, end: bytes, limit: int, reverse: bool) -> RangeRead:
         assert self._transaction is not None
-        return self._transaction.snapshot.get_range(begin, end, limit, reverse, WANT_ALL)
+        self.pages += 1
+        return RangeRead(self._connection, self._transaction.snapshot, begin, end, limit, reverse)
 
-    def _judge_ids(self, transaction: Transaction) -> Verdict | None:
+    def _judge_ids(self, transaction: Transaction) -> Steps[Verdict | None]:
         ids = [event.id for event in self._append.events if event.id is not None]
         reads = [transaction.get(self._keys.id(id)) for id in ids]
+        yield from reads
         return judge_ids([(id, position_of_value(read.value) or None) for id, read in zip(ids, reads, strict=True)])
 
-    def _judge_queries(self) -> Verdict | None:
+    def _judge_queries(self) -> Steps[Verdict | None]:
         if self._unless is not None:
-            position = self._unless.seek(0)
+            position = yield from self._unless.seek(0)
             if position is not None:
                 return Placed(position, position, already=True)
         for condition, stream in zip(self._append.conditions, self._conditions, strict=True):
-            position = stream.seek(condition.after + 1)
+            position = yield from stream.seek(condition.after + 1)
             if position is not None:
-                [conflict] = fetch_events([position], self._keys, self._fetch)
+                [conflict] = yield from fetch_events([position], self._keys, self._fetch)
                 return Conflicting(condition, position, conflict)
         return None
 
-    def _judge_checkpoint(self, transaction: Transaction) -> Verdict | None:
+    def _judge_checkpoint(self, transaction: Transaction) -> Steps[Verdict | None]:
         if self._append.checkpoint is None:
             return None
         name, position = self._append.checkpoint
-        current = position_of_value(transaction.get(self._keys.checkpoint(name)).value)
+        read = transaction.get(self._keys.checkpoint(name))
+        yield read
+        current = position_of_value(read.value)
         return Behind(name, position, current) if position <= current else None

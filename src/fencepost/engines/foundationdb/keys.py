@@ -1,23 +1,27 @@
 """Where everything is, and what a position is.
 
-    e/<versionstamp>         the event, in pieces: the first one here, the others at e/<versionstamp>/<n>
-    t/<type>/<versionstamp>  nothing: the event has that type
-    g/<tag>/<versionstamp>   the event's type: the event has that tag
-    i/<id>                   the position of the event with that id
-    k/<name>                 a checkpoint
-    h                        the position of the last event; every append writes it, watches wait for it
-    o/<token>                an append that was stored, until its caller has been told
-    f                        the format
-    c/<bucket>               never stored: conflict keys, one for each bucket of the kernel
+    e/<p>/<versionstamp>       an event, in pieces: the first one here, the others at e/<p>/<versionstamp>/<n>
+    e/<p>/h                    the position of the partition's last event; its appends write it, watches wait for it
+    e/<p>/o/<token>            an append that was stored, until its caller has been told
+    t/<type>/<p>/<versionstamp>       nothing: the event has that type
+    g/<tag>/<type>/<versionstamp>     nothing: the event has that tag and type
+    g/<tag>/ANY/<versionstamp>        the event's type: the event has that tag
+    i/<id>                     the position of the event with that id
+    k/<name>                   a checkpoint
+    f                          the format, and the number of partitions
+    c/<bucket>                 never stored: conflict keys, one for each bucket of the kernel
 
 All keys are tuples of FoundationDB's tuple layer below ("fencepost", namespace), so that no two
-strings can collide. A position is the 96 bits of a tuple layer's versionstamp as a number: 64 of
-the commit version, 16 of the order in its batch, 16 of the event's place in its append. Numbers
-order as the bytes do, which is the order of commits.
+strings can collide. Each append goes to one partition `p`, so that the end of the log is in as many
+places as there are partitions, and no shard gets all writes (docs/decisions/043).
+
+A position is the 96 bits of a tuple layer's versionstamp as a number: 64 of the commit version, 16 of the order in its
+batch, and 16 that are the partition and, below it, the event's place in its append. Numbers order as the bytes do, and
+that is the order of commits. A position also says in which partition its event is.
 
 Buckets of up to `SUBSET_TAGS` tags are conflict keys. When no item names more, that is exact
-(theorem `exact_upto`); one that names more reads the bucket of its first ones, which every event
-that it matches writes too, so that nothing is missed and at worst a transaction tries once more.
+(theorem `exact_upto`). An item that names more reads the bucket of two of its tags, which every event
+that it matches writes too, so nothing is missed.
 """
 
 from __future__ import annotations
@@ -28,44 +32,79 @@ from uuid import UUID
 
 import fdb.tuple as tuple_layer
 
-from ...buckets import ANY, Bucket, Classified, read_targets, write_buckets
-from ...errors import InvalidInput
-from ...model import MAX_POSITION, Query
+from ...buckets import ANY, Bucket, Classified, write_buckets
+from ...errors import FormatUnsupported, InvalidInput
+from ...model import MAX_POSITION
 
-FORMAT: Final = b"fencepost 1"
-SUBSET_TAGS: Final = 2  # part of the format: who writes and who reads must agree on it
+FORMAT: Final = 2
+PARTITIONS: Final = 16
+MAX_PARTITIONS: Final = 64
+SUBSET_TAGS: Final = 2  # part of the format: writers and readers must agree on it
 MAX_NAMESPACE_BYTES: Final = 512
 STAMP_BYTES: Final = 10
 POSITION_BYTES: Final = 12
+PLACE_BITS: Final = 16  # of a position below its stamp
 VERSIONSTAMP: Final = bytes([tuple_layer.VERSIONSTAMP_CODE])
+NESTED: Final = bytes([tuple_layer.NESTED_CODE])
 UNSTAMPED: Final = b"\xff" * STAMP_BYTES
 
 
-class Keys:
-    """The keys of one namespace."""
+def packed(value: object) -> bytes:
+    result: bytes = tuple_layer.pack((value,))
+    return result
+
+
+class Namespace:
+    """The keys of a namespace that are the same whatever the number of partitions."""
 
     def __init__(self, namespace: str) -> None:
+        if not isinstance(namespace, str):
+            raise InvalidInput("namespace", f"a str is needed, not {type(namespace).__name__}")
         if not namespace or "\0" in namespace or len(namespace.encode()) > MAX_NAMESPACE_BYTES:
             raise InvalidInput(
                 "namespace", f"1 to {MAX_NAMESPACE_BYTES} bytes without NUL are needed: {namespace!r:.80}"
             )
+        self.name = namespace
         self.prefix: bytes = tuple_layer.pack(("fencepost", namespace))
-        self.log = self._below("e")
-        self.head = self._below("h")
-        self.format = self._below("f")
-        self._types, self._tags, self._ids = self._below("t"), self._below("g"), self._below("i")
-        self._checkpoints, self._tokens, self._buckets = self._below("k"), self._below("o"), self._below("c")
+        self.format = self.below("f")
 
-    def _below(self, name: str) -> bytes:
+    def below(self, name: str) -> bytes:
         return self.prefix + packed(name)
 
-    def type(self, type: str) -> bytes:
-        """The postings of a type."""
-        return self._types + packed(type)
 
-    def tag(self, tag: str) -> bytes:
-        """The postings of a tag."""
-        return self._tags + packed(tag)
+class Keys(Namespace):
+    """The keys of one namespace whose log has that number of partitions."""
+
+    def __init__(self, namespace: str, partitions: int = PARTITIONS) -> None:
+        super().__init__(namespace)
+        self.partitions: Final = range(checked_partitions(partitions))
+        self._index_bits = PLACE_BITS - (partitions.bit_length() - 1)
+        self.logs = [self.below("e") + packed(p) for p in self.partitions]
+        self.heads = [log + packed("h") for log in self.logs]
+        self.tokens = [log + packed("o") for log in self.logs]
+        self._types, self._tags, self._ids = self.below("t"), self.below("g"), self.below("i")
+        self._checkpoints, self._buckets = self.below("k"), self.below("c")
+
+    @property
+    def events_per_append(self) -> int:
+        """How many events of one append the last bits of a position can tell apart."""
+        return 1 << self._index_bits
+
+    def place(self, partition: int, index: int) -> bytes:
+        """The last two bytes of the position of an append's event number `index`."""
+        return (partition << self._index_bits | index).to_bytes(2, "big")
+
+    def log_of(self, position: int) -> bytes:
+        """The partition of the log that has the event at the position."""
+        return self.logs[(position & (1 << PLACE_BITS) - 1) >> self._index_bits]
+
+    def type(self, type: str, partition: int) -> bytes:
+        """The postings of a type in a partition."""
+        return self._types + packed(type) + packed(partition)
+
+    def tag(self, tag: str, type: str | None = ANY) -> bytes:
+        """The postings of a tag, with that type or with any."""
+        return self._tags + packed(tag) + packed(type)
 
     def id(self, id: UUID) -> bytes:
         return self._ids + packed(id)
@@ -73,8 +112,8 @@ class Keys:
     def checkpoint(self, name: str) -> bytes:
         return self._checkpoints + packed(name)
 
-    def token(self, token: bytes) -> bytes:
-        return self._tokens + packed(token)
+    def token(self, partition: int, token: bytes) -> bytes:
+        return self.tokens[partition] + packed(token)
 
     def bucket(self, bucket: Bucket) -> bytes:
         """The conflict key of a bucket."""
@@ -92,18 +131,29 @@ class Keys:
         for tags, type in write_buckets(event, upto=SUBSET_TAGS):
             yield self._buckets + NESTED + b"".join([parts[tag] for tag in tags]) + b"\0" + types[type]
 
-    def read_buckets(self, query: Query) -> Iterator[bytes]:
-        """The conflict keys that a condition on the query reads."""
-        for tags, type in read_targets(query):
-            yield self.bucket((tags[:SUBSET_TAGS], type))
+
+def checked_partitions(partitions: int) -> int:
+    powers = [1 << power for power in range(MAX_PARTITIONS.bit_length())]
+    if partitions not in powers:
+        raise InvalidInput("partitions", f"one of {', '.join(map(str, powers))} is needed: {partitions!r:.80}")
+    return partitions
 
 
-def packed(value: object) -> bytes:
-    result: bytes = tuple_layer.pack((value,))
+def format_of(partitions: int) -> bytes:
+    """What is stored at the format's key."""
+    result: bytes = tuple_layer.pack(("fencepost", FORMAT, partitions))
     return result
 
 
-NESTED: Final = bytes([tuple_layer.NESTED_CODE])
+def partitions_in(format: bytes) -> int:
+    """How many partitions a store with this format has."""
+    try:
+        name, number, partitions = tuple_layer.unpack(format)
+    except Exception:  # the tuple layer raises whatever its decoding meets
+        name, number, partitions = None, None, None
+    if (name, number) != ("fencepost", FORMAT) or not isinstance(partitions, int):
+        raise FormatUnsupported(f"the store has format {format!r:.80}, this version of Fencepost knows format {FORMAT}")
+    return partitions
 
 
 def at(prefix: bytes, position: int) -> bytes:
@@ -119,15 +169,15 @@ def position_in(key: bytes, prefix: bytes) -> int:
     return int.from_bytes(key[start : start + POSITION_BYTES], "big")
 
 
-def stamped_key(prefix: bytes, index: int, suffix: bytes = b"") -> bytes:
-    """What `set_versionstamped_key` makes the key of the append's event number `index` of."""
+def stamped_key(prefix: bytes, place: bytes, suffix: bytes = b"") -> bytes:
+    """The template of which `set_versionstamped_key` makes the key for an event at that place."""
     offset = (len(prefix) + 1).to_bytes(4, "little")
-    return prefix + VERSIONSTAMP + UNSTAMPED + index.to_bytes(2, "big") + suffix + offset
+    return prefix + VERSIONSTAMP + UNSTAMPED + place + suffix + offset
 
 
-def stamped_value(index: int) -> bytes:
-    """What `set_versionstamped_value` makes the position of the append's event number `index` of."""
-    return UNSTAMPED + index.to_bytes(2, "big") + bytes(4)
+def stamped_value(place: bytes) -> bytes:
+    """The template of which `set_versionstamped_value` makes the position of the event at that place."""
+    return UNSTAMPED + place + bytes(4)
 
 
 def position_of_value(value: bytes | None) -> int:
@@ -136,6 +186,11 @@ def position_of_value(value: bytes | None) -> int:
 
 def value_of_position(position: int) -> bytes:
     return position.to_bytes(POSITION_BYTES, "big")
+
+
+def version_of(position: int) -> int:
+    """The version of the commit that gave out the position."""
+    return position >> 32
 
 
 def last_position_at(version: int) -> int:

@@ -22,11 +22,11 @@ _decode = msgspec.msgpack.Decoder(tuple[str, str, int, bytes | None, str | None,
 def pieces_of(event: Event, recorded_at: int) -> list[bytes]:
     id = None if event.id is None else event.id.bytes
     metadata = encode_metadata(event.metadata)
-    record = _encode((event.type, encode_tags(event.tags), recorded_at, id, metadata, event.data))
-    further = len(record) // PIECE_BYTES
+    encoded = _encode((event.type, encode_tags(event.tags), recorded_at, id, metadata, event.data))
+    further = len(encoded) // PIECE_BYTES
     assert further < 256
-    record = bytes([further]) + record
-    return [record[start : start + PIECE_BYTES] for start in range(0, len(record), PIECE_BYTES)]
+    encoded = bytes([further]) + encoded
+    return [encoded[start : start + PIECE_BYTES] for start in range(0, len(encoded), PIECE_BYTES)]
 
 
 def event_of(position: int, pieces: list[bytes]) -> SequencedEvent:
