@@ -8,9 +8,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from tests.support.postgres import PostgresServer
 
 import fencepost
-from fencepost.testing.postgres import PostgresServer
 
 
 @pytest.fixture(scope="session")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import random
 from time import monotonic
-from typing import cast
-
-from examples.wallet import domain
-from examples.wallet.domain import Balance, Existence, InsufficientFunds
+from typing import Any, cast
 
 import fencepost
 from fencepost import EventStore
 from fencepost.decisions import Cached, Decided, Retry
-from fencepost.testing import History, Recorder
+from fencepost.demos.wallet import domain
+from fencepost.demos.wallet.domain import Balance, Existence, InsufficientFunds
+from fencepost.testing import ClientStore, History
 
 WALLETS = ("ada", "brook", "chen", "dara")
 BEGIN_WITH = 200
@@ -29,7 +28,7 @@ def move_money(address: str, worker: int, for_s: float) -> tuple[History, dict[s
     chance = random.Random(worker)
     counts = {"applied": 0, "refused": 0, "repeated": 0, "deposited": 0, "withdrawn": 0}
     with fencepost.open(address) as store:
-        recorder = Recorder(store, f"worker-{worker}")
+        recorder = ClientStore(store, f"worker-{worker}")
         # A snapshot after every few events, so that folding forward is under test as well.
         place = Cached(cast(EventStore, recorder))
         end = monotonic() + for_s
@@ -52,7 +51,7 @@ def move_money(address: str, worker: int, for_s: float) -> tuple[History, dict[s
         return recorder.history, counts
 
 
-def _move(kind: str, place: Cached[EventStore], source: str, target: str, key: str, amount: int) -> Decided:
+def _move(kind: str, place: Cached[EventStore], source: str, target: str, key: str, amount: int) -> Decided[Any]:
     if kind == "transfer":
         return transfer(place, Balance(source), Existence(target), transfer_id=key, amount=amount)
     if kind == "withdraw":

@@ -6,13 +6,12 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from examples.wallet.domain import Balance, open_wallet
-
 # By its full name, under which the workers find it too.
 from tests.decisions.moving import BEGIN_WITH, WALLETS, move_money
 
 import fencepost
 from fencepost.decisions import project
+from fencepost.demos.wallet.domain import Balance, open_wallet
 from fencepost.testing import check
 
 WORKERS = 8
@@ -32,7 +31,7 @@ def test_eight_workers_leave_the_books_balanced(address: str) -> None:
         balances = {name: project(store, Balance(name)).amount for name in WALLETS}
     histories = [history for history, _ in results]
 
-    # The log begins with the openings, which nobody recorded.
+    # The log begins with the openings, which no client made.
     assert check(histories, log) == []
     assert sum(balances.values()) == BEGIN_WITH * len(WALLETS) + counts["deposited"] - counts["withdrawn"]
     assert len(log) == len(WALLETS) + counts["applied"]

@@ -1,4 +1,4 @@
-"""Context and clock: why and when, without being passed along."""
+"""Context and clock: the cause and the time of events, without being passed as arguments."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fencepost import AppendCondition, Event, EventStore, Placed, Query, QueryItem
+from fencepost import AppendCondition, Event, EventStore, InvalidInput, Placed, Query, QueryItem
 from fencepost.decisions import NEVER as NO_RETRY
 from fencepost.decisions import (
     DefinitionError,
@@ -40,12 +40,14 @@ class Watched(EventStore):
 
         super().__init__(MemoryEngine())
         self.queries: list[Query] = []
+        self.afters: list[int] = []
         self.conditions: list[Any] = []
         self.before_append: Iterator[list[Event]] = iter(())
 
     def read(self, query: Query | None = None, **options: Any) -> Any:
         assert query is not None
         self.queries.append(query)
+        self.afters.append(options.get("after", 0))
         return super().read(query, **options)
 
     def append(self, events: Any, condition: Any = None, **options: Any) -> Placed:
@@ -63,6 +65,29 @@ def watched() -> Iterator[Watched]:
 
 
 HANDLED = {"WalletOpened", "DepositMade", "WithdrawalMade"}
+
+
+class TestMisuse:
+    def test_a_forgotten_store_is_told_as_such(self) -> None:
+        with pytest.raises(DefinitionError, match=r"\.withdraw: the first argument must be a store, .* not Balance"):
+            withdraw(Balance("w1"), withdrawal_id="x", amount=30)  # type: ignore[call-overload]
+
+    def test_the_only_event_is_asked_for_where_there_is_not_exactly_one(self, store: EventStore) -> None:
+        @decision
+        def make(*, number: int) -> list[WalletClosed]:
+            return [WalletClosed(f"w{each}") for each in range(number)]
+
+        assert make(store, number=1).event == WalletClosed("w0")
+        with pytest.raises(ValueError, match=r"no event, not exactly 1; use \.events"):
+            _ = make(store, number=0).event
+        with pytest.raises(ValueError, match="2 events"):
+            _ = make(store, number=2).event
+
+    def test_an_event_that_could_not_be_read_is_not_stored(self, store: EventStore) -> None:
+        open_wallet(store, wallet_id="w1", balance=100)
+        with pytest.raises(InvalidInput, match=r"DepositMade\.amount: Expected `int`, got `null`"):
+            deposit(store, wallet_id="w1", deposit_id="d", amount=None)  # type: ignore[arg-type]
+        assert project(store, Balance("w1")).amount == 100
 
 
 class TestACall:
@@ -256,15 +281,15 @@ class TestStrategies:
 
 
 class TestMistakes:
-    def test_the_name_once_is_taken(self) -> None:
-        with pytest.raises(DefinitionError, match="'once' is taken"):
+    def test_the_name_once_is_reserved(self) -> None:
+        with pytest.raises(DefinitionError, match="'once' is reserved"):
 
             @decision
             def wrong(*, once: str) -> None: ...
 
-    def test_an_async_function_needs_the_awaitable_store(self, store: EventStore) -> None:
+    def test_an_async_function_needs_an_asyncio_store(self, store: EventStore) -> None:
         @decision
         async def waiting() -> None: ...
 
-        with pytest.raises(DefinitionError, match="awaitable store"):
+        with pytest.raises(DefinitionError, match="needs an asyncio store"):
             waiting(store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from datetime import date, datetime, timezone
 from enum import Enum
 from typing import Annotated, Any
@@ -97,6 +98,157 @@ class TestEveryKindOfClass:
     def test_can_be_found_by_its_tags(self, kind: Any) -> None:
         assert kind.having(wallet_id="w1") == having(kind, wallet_id="w1")
         assert having(kind, wallet_id="w1").query == Query.of(types={kind.__name__}, tags={"wallet_id:w1"})
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    product: str
+    number: int
+
+
+class LongLine(Line, frozen=True, forbid_unknown_fields=True):
+    comment: str
+
+
+@event
+class Ordered:
+    order_id: Tag
+    title: str = ""
+    price: float = 0.0
+    number: Annotated[int, msgspec.Meta(ge=1)] = 1
+    colour: Colour = Colour.RED
+    lines: tuple[Line, ...] = ()
+    at: datetime | None = None
+    counts: dict[int, int] | None = None
+
+
+UNFIT: list[tuple[str, dict[str, Any]]] = [
+    ("order_id", {"order_id": None}),
+    ("order_id", {"order_id": 5}),
+    ("title", {"title": None}),
+    ("title", {"title": object()}),
+    ("title", {"title": "a lone surrogate: \ud800"}),
+    ("price", {"price": "5"}),
+    ("price", {"price": float("nan")}),
+    ("number", {"number": 0}),
+    ("number", {"number": True}),
+    ("number", {"number": 1.5}),
+    ("colour", {"colour": "green"}),
+    ("lines[1].number", {"lines": (Line("p", 1), Line("p", None))}),  # type: ignore[arg-type]
+    ("lines[0]", {"lines": (LongLine("p", 1, "a field that Line does not know"),)}),
+    ("lines", {"lines": Line("p", 1)}),
+    ("at", {"at": "yesterday"}),
+    ("counts", {"counts": {"three": 3}}),
+]
+
+
+class TestWriting:
+    @pytest.mark.parametrize(("field", "values"), UNFIT)
+    def test_refuses_what_could_not_be_read(self, field: str, values: dict[str, Any], store: EventStore) -> None:
+        with pytest.raises(InvalidInput) as refused:
+            store.append([encode(Ordered(**{"order_id": "o1", **values}))])
+        assert refused.value.field in {f"Ordered.{field}", f"Ordered.{field.partition('[')[0]}"}
+        assert store.head() == 0
+
+    @pytest.mark.parametrize(
+        "values",
+        [
+            {"price": 5},
+            {"colour": "red"},
+            {"lines": [Line("p", 1)]},
+            {"at": datetime(2030, 1, 2)},  # without a zone, and read without one
+            {"at": datetime(2030, 1, 2, tzinfo=timezone.utc)},
+            {"number": 2**70},
+        ],
+    )
+    def test_takes_what_can_be_read(self, values: dict[str, Any], store: EventStore) -> None:
+        store.append([encode(Ordered("o1", **values))])
+        (found,) = store.read()
+        assert EventTypes(Ordered).decode(found).order_id == "o1"
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_is_checked_for_every_kind_of_class(self, kind: Any) -> None:
+        made = kind.model_construct if kind is Model else kind
+        with pytest.raises(InvalidInput, match=rf"^{kind.__name__}\.amount: "):
+            encode(made(wallet_id="w1", amount=None, at=None))
+
+    def test_is_checked_for_a_model_that_writes_more_than_it_reads(self) -> None:
+        @event
+        class Computed(pydantic.BaseModel):
+            amount: int
+
+            @pydantic.computed_field  # type: ignore[prop-decorator]
+            @property
+            def double(self) -> int:
+                return 2 * self.amount
+
+        with pytest.raises(InvalidInput, match=r"Computed.*unknown field 'double'"):
+            encode(Computed(amount=1))
+
+    def test_is_checked_for_codecs_of_all_kinds(self) -> None:
+        class Shouting:
+            def __init__(self, cls: Any, refuse_unknown: bool) -> None:
+                self._cls = cls
+
+            def write(self, event: Any) -> bytes:
+                return str(event.text).upper().encode()
+
+            def read(self, data: bytes) -> Any:
+                if not data.isupper():
+                    raise RuntimeError("nothing is shouted")
+                return self._cls(data.decode())
+
+            def fields(self, data: bytes) -> dict[str, Any]:
+                return {"text": data.decode()}
+
+            def build(self, fields: Any) -> Any:
+                return self._cls(**fields)
+
+        @event(codec=Shouting)
+        class Shouted:
+            text: str
+
+        @event(codec=msgpack_codec)
+        class Packed:
+            text: str
+
+        assert encode(Shouted("hear")).data == b"HEAR"
+        with pytest.raises(InvalidInput, match=r"^Shouted: RuntimeError: nothing is shouted"):
+            encode(Shouted("5"))
+        with pytest.raises(InvalidInput, match=r"^Packed\.text: "):
+            encode(Packed(None))  # type: ignore[arg-type]
+
+    def test_takes_a_struct_with_a_tag_of_its_own(self) -> None:
+        @event
+        class Tagged(msgspec.Struct, tag=True):
+            amount: int
+
+        assert read(Tagged, encode(Tagged(5)).data) == Tagged(5)
+
+
+class TestUnreadable:
+    def test_says_which_event_it_is_and_why(self) -> None:
+        with pytest.raises(EventUnreadable) as raised:
+            read(Plain, b'{"wallet_id": "w1", "amount": null}')
+        assert (raised.value.position, raised.value.type) == (7, "Plain")
+        assert "Expected `int`, got `null` - at `$.amount`" in raised.value.problem
+        again = pickle.loads(pickle.dumps(raised.value))
+        assert (again.position, str(again)) == (7, str(raised.value))
+
+    def test_is_what_a_codec_or_class_that_raises_something_else_gives(self) -> None:
+        @event
+        class Strict:
+            amount: int
+
+            def __post_init__(self) -> None:
+                if self.amount < 0:
+                    raise ArithmeticError("negative")
+
+        with pytest.raises(EventUnreadable, match=r"'Strict' at position 7.*negative"):
+            read(Strict, b'{"amount": -1}')
 
 
 class TestUnknownFields:

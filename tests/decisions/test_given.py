@@ -1,11 +1,18 @@
-"""The given/when/then kit: it says yes when it should, and no when it should."""
+"""given/when/then passes and fails tests as it should."""
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fencepost import InvalidInput
 from fencepost.decisions import DefinitionError, decision, having, now
 from fencepost.testing import given
 
@@ -113,3 +120,98 @@ class TestGiven:
             return WalletClosed(status.wallet_id)
 
         given(OPENED).when(waiting, Status("w1")).then(WalletClosed("w1"))
+
+
+INVALID: Any = DepositMade("w1", "d", None)  # type: ignore[arg-type]
+
+
+class TestAnEventThatNoStoreWouldTake:
+    def test_is_refused_where_it_is_given(self) -> None:
+        with pytest.raises(InvalidInput, match=r"DepositMade\.amount"):
+            given(OPENED, INVALID)
+        with pytest.raises(InvalidInput, match=r"DepositMade\.amount"):
+            given(OPENED).and_(INVALID)
+
+    def test_is_refused_where_it_is_decided(self) -> None:
+        @decision
+        def spoil(status: Status) -> DepositMade:
+            return INVALID  # type: ignore[no-any-return]
+
+        given(OPENED).when(spoil, Status("w1")).then(InvalidInput)
+
+    def test_is_refused_where_it_is_expected(self) -> None:
+        asked = given(OPENED).when(withdraw, Balance("w1"), withdrawal_id="x", amount=50)
+        with pytest.raises(InvalidInput, match=r"DepositMade\.amount"):
+            asked.then(INVALID)
+        with pytest.raises(DefinitionError, match="not an event"):
+            asked.then("something")
+
+
+FORGETFUL = """
+from fencepost.testing import given
+from tests.decisions.wallets import Balance, WalletOpened, withdraw
+
+OPENED = WalletOpened("w1", "Ada", 100)
+
+def asked(amount):
+    return given(OPENED).when(withdraw, Balance("w1"), withdrawal_id="x", amount=amount)
+
+def test_forgets_then():
+    given(OPENED).when(withdraw, Balance("w1"), withdrawal_id="x", amount=50)
+
+def test_forgets_it_after_an_error():
+    forgotten = asked(500)
+
+async def test_forgets_it_in_a_coroutine():
+    asked(50)
+
+def test_remembers():
+    asked(500).then(Exception)
+    assert asked(50).decided.event.amount == 50
+
+def test_fails_before_it():
+    forgotten = asked(50)
+    assert not "before then"
+
+def test_is_not_blamed_for_the_one_before():
+    pass
+"""
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("PYTEST_ADDOPTS", None)
+    return subprocess.run(
+        [sys.executable, *arguments, program], cwd=Path(program).parent, env=environment, capture_output=True, text=True
+    )
+
+
+class TestAScenarioWithoutThen:
+    def test_fails_its_test_with_file_and_line(self, tmp_path: Path) -> None:
+        page = tmp_path / "test_forgetful.py"
+        page.write_text(FORGETFUL)
+        (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto")
+        ran = run(str(page), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "fencepost_pytest")
+        failed = re.findall(r"^FAILED test_forgetful.py::(\w+)", ran.stdout, re.MULTILINE)
+        assert failed == [
+            "test_forgets_then",
+            "test_forgets_it_after_an_error",
+            "test_forgets_it_in_a_coroutine",
+            "test_fails_before_it",
+        ], ran.stdout
+        assert f"{page}:11: given(...).when(...) checks nothing; end it with .then(...)" in ran.stdout
+        assert re.findall(rf"^{page}:(\d+): given", ran.stdout, re.MULTILINE) == ["11", "8", "8"]
+        assert "2 passed" in ran.stdout
+
+    def test_is_reported_where_there_is_no_pytest(self, tmp_path: Path) -> None:
+        program = tmp_path / "program.py"
+        program.write_text(FORGETFUL + "test_forgets_then()\n")
+        ran = run(str(program))
+        assert f"AssertionError: {program}:11: given(...).when(...) checks nothing" in ran.stderr
+
+    def test_is_one_that_compares_no_field_of_a_projection(self) -> None:
+        with pytest.raises(TypeError, match="name the fields"):
+            given(OPENED).then(Balance("w1"))

@@ -1,20 +1,21 @@
-"""Idempotency: a decision that was taken before is answered with what came of it then."""
+"""Idempotency: a decision that was taken before returns its first result."""
 
 from __future__ import annotations
 
 import threading
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
 import fencepost
-from fencepost import Event, EventStore, InvalidInput, QueryItem, SequencedEvent
+from fencepost import Event, EventStore, InvalidInput, QueryItem
 from fencepost.decisions import (
     Cached,
     Decision,
     DefinitionError,
     Once,
+    RequestMismatch,
     decision,
     effect,
     encode,
@@ -38,7 +39,7 @@ withdraw_once = decision(once=by_withdrawal)(withdraw.function)
 
 @pytest.fixture(params=["plain", "cached"])
 def place(request: pytest.FixtureRequest, store: EventStore) -> Any:
-    """A store, and one with snapshots: what was decided before is found on both."""
+    """A plain store, and one with snapshots: earlier decisions are found on both."""
     return store if request.param == "plain" else Cached(store)
 
 
@@ -64,6 +65,30 @@ class TestByTheEvent:
         again = withdraw_once(place, Balance("w2"), withdrawal_id="x", amount=1)
         assert again.event == WithdrawalMade("w1", "x", 60)
         assert project(place, Balance("w2")).amount == 100
+
+    def test_fields_that_must_be_the_same_tell_another_request(self, place: Any, store: EventStore) -> None:
+        def same(balance: Balance, withdrawal_id: str, amount: int) -> Once:
+            return by_withdrawal(withdrawal_id).same(wallet_id=balance.wallet_id, amount=amount)
+
+        strict = decision(once=same)(withdraw.function)
+        open_wallet(store, wallet_id="w1", balance=100)
+        strict(place, Balance("w1"), withdrawal_id="x", amount=60)
+        assert strict(place, Balance("w1"), withdrawal_id="x", amount=60).already
+        with pytest.raises(RequestMismatch, match=r"position 2 .* other values of wallet_id, amount") as refused:
+            strict(place, Balance("w2"), withdrawal_id="x", amount=61)
+        assert (refused.value.fields, refused.value.earlier.position) == (("wallet_id", "amount"), 2)
+        assert store.head() == 2
+
+    @pytest.mark.parametrize(
+        ("once", "problem"),
+        [
+            (lambda: by_withdrawal("x").same(colour="red"), "'colour'"),
+            (lambda: Once(QueryItem(types={"WithdrawalMade"})).same(amount=1), "having"),
+        ],
+    )
+    def test_fields_that_must_be_the_same_are_fields_of_the_event(self, once: Any, problem: str) -> None:
+        with pytest.raises(DefinitionError, match=problem):
+            once()
 
     def test_it_is_found_before_a_snapshot(self, store: EventStore) -> None:
         cached = Cached(store)
@@ -186,43 +211,11 @@ class TestByTheEvent:
             assert project(store, Balance("w1")).amount == 40
 
 
-class TestByCommandId:
-    @pytest.mark.parametrize("command", ["c-1", UUID(int=5)])
-    def test_the_events_carry_the_id_and_are_found_by_it(self, place: Any, store: EventStore, command: Any) -> None:
-        open_wallet(store, wallet_id="w1", balance=100)
-        call: Decision[Any] = withdraw
-        first = call(place, Balance("w1"), withdrawal_id="x", amount=60, once=command)
-        again = call(place, Balance("w1"), withdrawal_id="other", amount=60, once=command)
-        assert (again.event, again.position, again.already) == (first.event, 2, True)
-        assert f"command_id:{command}" in list(store.read())[1].tags
-
-    def test_all_events_of_the_command_are_its_result(self, store: EventStore) -> None:
-        @decision
-        def open_two() -> list[WalletOpened]:
-            return [WalletOpened("a", "Ada", 1), WalletOpened("b", "Bob", 2)]
-
-        call: Decision[Any] = open_two
-        first = call(store, once="c-1")
-        again = call(store, once="c-1")
-        assert again.events == first.events
-        assert (again.first, again.position, again.already) == (1, 2, True)
-
-    def test_events_whose_class_is_not_known_are_given_as_stored(self, store: EventStore) -> None:
-        @decision
-        def note():  # type: ignore[no-untyped-def]
-            return Event("Noted", data=b"\x01")
-
-        note(store, once="c-1")  # type: ignore[call-overload]
-        (event,) = note(store, once="c-1").events  # type: ignore[call-overload]
-        assert isinstance(event, SequencedEvent)
-        assert event.data == b"\x01"
-
-
 class TestByHand:
     def test_the_types_count_as_well_as_the_tags(self, place: Any, store: EventStore) -> None:
-        """What else has the tag, or was read for the projection, is no earlier time."""
+        """Other events with the tag, and events read for the projection, do not count as an earlier call."""
         once = Once(QueryItem(types={"WithdrawalMade"}, tags={"wallet_id:w1"}))
-        call: Decision[Any] = withdraw
+        call: Decision[..., Any] = withdraw
         open_wallet(store, wallet_id="w1", balance=100)
         assert not call(place, Balance("w1"), withdrawal_id="x", amount=60, once=once).already
         again = call(place, Balance("w1"), withdrawal_id="y", amount=60, once=once)
@@ -231,7 +224,7 @@ class TestByHand:
 
 class TestTogether:
     def test_the_call_may_say_once_instead_of_the_decision(self, store: EventStore) -> None:
-        call: Decision[Any] = withdraw
+        call: Decision[..., Any] = withdraw
         open_wallet(store, wallet_id="w1", balance=100)
         for _ in range(2):
             decided = call(
@@ -285,7 +278,7 @@ class TestMistakes:
             def wrong(*, deposit_id: str) -> None: ...
 
     def test_once_is_a_command_id_or_an_event(self, store: EventStore) -> None:
-        call: Decision[Any] = open_wallet
+        call: Decision[..., Any] = open_wallet
         with pytest.raises(DefinitionError, match="command id"):
             call(store, wallet_id="w1", balance=1, once=5)
 
@@ -298,7 +291,7 @@ def test_events_whose_ids_are_stored_are_the_first_result(store: EventStore, onc
     def note() -> Event:
         return Event("Noted", data=b"{}", id=id)
 
-    call: Decision[Any] = note
+    call: Decision[..., Any] = note
     first = call(store)
     store.append([Event("Between")])
     again = call(store, once=once) if once else call(store)

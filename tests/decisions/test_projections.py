@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import field
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pytest
 
 from fencepost import EventStore, Query, QueryItem, SequencedEvent
 from fencepost.decisions import Cached, DefinitionError, Projection, Tag, encode, event, on, project, tag
-from fencepost.decisions.boundary import query_of
+from fencepost.decisions.projections import query_of
 
 from .wallets import Balance, DepositMade, Status, WalletClosed, WalletOpened, WithdrawalMade
 
@@ -263,7 +263,121 @@ class TestReading:
         assert (found.subscribed, found.others, found.position) == (1, 1, 3)
 
 
+class TestAHandlerThatRaises:
+    @pytest.mark.parametrize("shape", ["plain", "stored", "newer", "every"])
+    def test_raises_its_own_error_with_a_note_of_the_event(self, shape: str, store: EventStore) -> None:
+        @event(type="CourseDefined", version=2, upgrades={1: lambda fields: fields})
+        class Newer:
+            course_id: Tag
+            capacity: int
+
+        class Plain(Projection):
+            course_id: Tag
+
+            @on
+            def _(self, event: CourseDefined) -> None:
+                raise AssertionError("impossible")
+
+        class Stored(Projection):
+            course_id: Tag
+
+            @on
+            def _(self, event: CourseDefined, stored: SequencedEvent) -> None:
+                raise AssertionError("impossible")
+
+        class Upgraded(Projection):
+            course_id: Tag
+
+            @on
+            def _(self, event: Newer) -> None:
+                raise AssertionError("impossible")
+
+        class Every(Projection):
+            course_id: Tag
+
+            @on
+            def _(self, event: SequencedEvent) -> None:
+                raise AssertionError("impossible")
+
+        kinds: dict[str, Any] = {"plain": Plain, "stored": Stored, "newer": Upgraded, "every": Every}
+        store.append([encode(CourseDefined("c0", 1)), encode(CourseDefined("c1", 1))])
+        with pytest.raises(AssertionError, match="impossible") as raised:
+            project(store, kinds[shape]("c1"))
+        (note,) = raised.value.__notes__
+        assert f"{kinds[shape].__name__}._ (" in note
+        assert "test_projections.py:" in note
+        assert note.endswith("of event 'CourseDefined' at position 2")
+
+
 class TestMistakes:
+    def test_two_handlers_of_one_type(self) -> None:
+        @event(type="Subscribed")
+        class Again:
+            course_id: Tag
+
+        with pytest.raises(DefinitionError, match=r"2 handlers for the stored type 'Subscribed'.*merge them"):
+
+            class Twice(Projection):
+                course_id: Tag
+
+                @on
+                def _(self, event: CourseDefined | Subscribed) -> None: ...
+
+                @on
+                def _(self, event: Again) -> None: ...
+
+        with pytest.raises(DefinitionError, match="2 handlers for events of every other type"):
+
+            class Everything(Projection):
+                @on
+                def _(self, event: SequencedEvent) -> None: ...
+
+                @on
+                def _(self, event: SequencedEvent) -> None: ...
+
+    def test_two_parents_with_a_handler_each(self) -> None:
+        class First(Projection):
+            course_id: Tag
+
+            @on
+            def _(self, event: Subscribed) -> None: ...
+
+        class Second(Projection):
+            course_id: Tag
+            number: int = 0
+
+            @on
+            def _(self, event: Subscribed) -> None: ...
+
+        with pytest.raises(DefinitionError, match=r"'Subscribed'.*First.*Second.*in this class"):
+
+            class Both(First, Second):
+                pass
+
+        class Decided(First, Second):
+            @on
+            def _(self, event: Subscribed) -> None:
+                self.number += 1
+
+        class Diamond(Decided, Second):
+            @on
+            def _(self, event: CourseDefined) -> None: ...
+
+            @on
+            def _(self, event: Subscribed) -> None:
+                self.number += 2
+
+        for kind, number in ((Decided, 1), (Diamond, 2)):
+            folded = kind("c1")
+            folded.apply(stored(1, Subscribed("c1", "s1")))
+            assert folded.number == number
+
+    def test_a_forgotten_store(self) -> None:
+        with pytest.raises(DefinitionError, match=r"^project: the first argument must be a store, .* not Balance"):
+            project(Balance("c1"), Balance("c1"))  # type: ignore[call-overload]
+        with pytest.raises(DefinitionError, match=r"^Cached: the first argument must be a store"):
+            Cached(Balance("c1"))  # type: ignore[type-var]
+
     def test_an_event_without_the_tag_of_the_scope(self) -> None:
         with pytest.raises(DefinitionError, match=r"scoped by 'wallet_id', but CourseDefined has no tag"):
 
@@ -318,7 +432,7 @@ class TestMistakes:
                 def _(self, event: int) -> None: ...
 
     def test_a_handler_with_too_many_parameters(self) -> None:
-        with pytest.raises(DefinitionError, match="takes self and the event"):
+        with pytest.raises(DefinitionError, match="takes self, the event and, optionally"):
 
             class Wrong(Projection):
                 @on

@@ -1,18 +1,20 @@
-"""Retry: conflicts are decided anew, so often and no more; everything else is not."""
+"""A conflict is retried, up to the limit; no other error is."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from fencepost import ConditionFailed, EventStore, InvalidInput, Placed, StoreUnavailable
-from fencepost.decisions import NEVER, RetriesExhausted, Retry, decision, effect, encode, having
+from fencepost import AppendCondition, ConditionFailed, EventStore, InvalidInput, Placed, Query, StoreUnavailable
+from fencepost.decisions import NEVER, Cached, RetriesExhausted, Retry, decision, effect, encode, having, project
+from fencepost.decisions.retry_queues import Turn
 
 from .test_deciding import Watched
-from .wallets import Balance, DepositMade, InsufficientFunds, WithdrawalMade, open_wallet, withdraw
+from .wallets import Balance, DepositMade, InsufficientFunds, WalletClosed, WithdrawalMade, open_wallet, withdraw
 
 AT_ONCE = Retry(attempts=5, base_s=0, cap_s=0)
 
@@ -29,7 +31,7 @@ def rivals(count: int, amount: int = 30) -> Iterator[Any]:
 
 
 class TestAConflict:
-    def test_is_decided_anew_on_what_is_true_now(self, watched: Watched) -> None:
+    def test_is_decided_again_on_the_new_events(self, watched: Watched) -> None:
         seen: list[int] = []
 
         @decision(retry=AT_ONCE)
@@ -58,7 +60,7 @@ class TestAConflict:
     def test_on_every_attempt_ends_with_the_last_conflict(self, watched: Watched) -> None:
         rule = withdraw.retrying(AT_ONCE)
         watched.before_append = rivals(9, amount=1)
-        with pytest.raises(RetriesExhausted, match=r"withdraw: 5 of 5 attempts.*position 6") as refused:
+        with pytest.raises(RetriesExhausted, match=r"withdraw: each of 5 attempts.*position 6") as refused:
             rule(watched, Balance("w1"), withdrawal_id="x", amount=1)
         error = refused.value
         assert (error.attempts, error.conflict.position) == (5, 6)
@@ -66,10 +68,76 @@ class TestAConflict:
         assert error.condition == error.__cause__.condition
         assert not [event for event in watched.read(error.condition.fail_if_events_match) if b'"x"' in event.data]
 
+    def test_is_decided_again_until_the_deadline(self, watched: Watched) -> None:
+        rule = withdraw.retrying(Retry(base_s=0, cap_s=0))
+        watched.before_append = rivals(30, amount=1)
+        assert rule(watched, Balance("w1"), withdrawal_id="x", amount=1).position == 32
+
+    def test_may_be_decided_again_without_a_deadline(self, watched: Watched) -> None:
+        rule = withdraw.retrying(Retry(base_s=0, cap_s=0, deadline_s=float("inf")))
+        holder = Turn((("wallet_id:w1",), None), 0)
+        holder.run(watched)
+        watched.before_append = rivals(4, amount=1)
+        threading.Timer(0.05, holder.leave).start()
+        assert rule(watched, Balance("w1"), withdrawal_id="x", amount=1).position == 6
+
+    def test_after_the_deadline_is_the_last(self, watched: Watched) -> None:
+        rule = withdraw.retrying(Retry(deadline_s=0))
+        watched.before_append = rivals(1)
+        with pytest.raises(RetriesExhausted, match="the only attempt") as refused:
+            rule(watched, Balance("w1"), withdrawal_id="x", amount=1)
+        assert (refused.value.attempts, refused.value.elapsed_s > 0) == (1, True)
+
+    def test_reads_only_what_is_new(self, watched: Watched) -> None:
+        rule = withdraw.retrying(AT_ONCE)
+        watched.before_append = rivals(2, amount=1)
+        rule(watched, Balance("w1"), withdrawal_id="x", amount=1)
+        assert watched.afters == [0, 1, 2]
+
+    def test_reads_only_what_is_new_also_from_a_snapshot(self, watched: Watched) -> None:
+        rule, cached = withdraw.retrying(AT_ONCE), Cached(watched)
+        for number in range(3):
+            rule(cached, Balance("w1"), withdrawal_id=str(number), amount=1)
+        watched.afters.clear()
+        watched.before_append = rivals(2, amount=1)
+        decided = rule(cached, Balance("w1"), withdrawal_id="x", amount=95)
+        assert (decided.event.amount, watched.afters) == (95, [2, 4, 5])
+        assert project(watched, Balance("w1")).amount == 0
+
+    def test_of_several_projections_is_folded_into_each(self, watched: Watched) -> None:
+        seen: list[tuple[int, int]] = []
+
+        @decision(retry=AT_ONCE)
+        def move(source: Balance, target: Balance) -> list[WithdrawalMade]:
+            seen.append((source.amount, target.amount))
+            source.amount = target.amount = 0
+            return [WithdrawalMade(source.wallet_id, "x", 1)]
+
+        open_wallet(watched, wallet_id="w2", balance=50)
+        watched.before_append = iter(
+            [[encode(WithdrawalMade("w1", "a", 30))], [encode(DepositMade("w2", "b", 7))], [encode(WalletClosed("w3"))]]
+        )
+        move(watched, Balance("w1"), Balance("w2"))
+        assert seen == [(100, 50), (70, 50), (70, 57)]
+
+    def test_that_the_rule_itself_raises_is_an_answer_like_any_other(self, watched: Watched) -> None:
+        calls: list[int] = []
+
+        @decision
+        def meddle(balance: Balance) -> WithdrawalMade:
+            calls.append(1)
+            stale = AppendCondition(Query.of(types={"WalletOpened"}), after=0)
+            watched.append([encode(WithdrawalMade("w1", "x", 1))], stale)
+            raise AssertionError("the append is refused")
+
+        with pytest.raises(ConditionFailed):
+            meddle(watched, Balance("w1"))
+        assert calls == [1]
+
     def test_is_not_retried_by_a_decision_that_never_does(self, watched: Watched) -> None:
         rule = withdraw.retrying(NEVER)
         watched.before_append = rivals(1)
-        with pytest.raises(RetriesExhausted, match="1 of 1"):
+        with pytest.raises(RetriesExhausted, match="the only attempt"):
             rule(watched, Balance("w1"), withdrawal_id="x", amount=1)
 
 
@@ -84,9 +152,11 @@ class TestTheWait:
     def test_of_a_very_late_attempt_is_bounded_too(self) -> None:
         assert Retry().wait_s(100_000) <= Retry().cap_s
 
-    @pytest.mark.parametrize("options", [{"attempts": 0}, {"base_s": -1}, {"base_s": 2, "cap_s": 1}])
+    @pytest.mark.parametrize(
+        "options", [{"attempts": 0}, {"base_s": -1}, {"base_s": 2, "cap_s": 1}, {"deadline_s": -1}]
+    )
     def test_is_configured_sensibly(self, options: dict[str, Any]) -> None:
-        with pytest.raises(InvalidInput, match=r"attempts|base_s"):
+        with pytest.raises(InvalidInput, match=r"attempts|base_s|deadline_s"):
             Retry(**options)
 
 
@@ -110,7 +180,7 @@ class TestOtherErrors:
         decided = rule(lost, Balance("w1"), withdrawal_id="x", amount=1)
         assert (decided.position, decided.already, watched.head()) == (2, False, 2)
 
-    def test_an_answer_that_was_lost_does_not_hide_somebody_elses(self, watched: Watched) -> None:
+    def test_a_lost_answer_does_not_hide_the_conflict_of_another_caller(self, watched: Watched) -> None:
         insisting = Retry(attempts=5, base_s=0, cap_s=0, unavailable=True)
         rule = decision(retry=insisting, once=lambda key: having(DepositMade, deposit_id=key))(
             lambda *, key: DepositMade("w1", key, 1)
@@ -131,7 +201,7 @@ class TestOtherErrors:
 
 
 class LostAnswers(EventStore):
-    """A store whose first answers are lost, of appends that had arrived or had not."""
+    """A store that loses the answers to its first appends, after or before they are stored."""
 
     def __init__(self, store: Watched, arrived: list[bool]) -> None:
         self._store = store

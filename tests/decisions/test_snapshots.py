@@ -1,16 +1,18 @@
-"""Snapshots: they spare work, and are never believed when they are wrong."""
+"""Snapshots save reading, and a wrong snapshot is never used."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +28,8 @@ from fencepost.decisions import (
     decision,
     encode,
     event,
+    json_codec,
+    msgpack_codec,
     on,
     project,
     tag,
@@ -58,7 +62,9 @@ def history(events: int, wallet_id: str = "w1") -> list[Event]:
     return [encode(WalletOpened(wallet_id, "Ada", 100)), *deposits]
 
 
-# Sources, since a class is to be told from what it was before.
+WEALTH = encode(WalletOpened("w1", "Ada", 1_000))
+
+# Source texts, because a class must be compared with an earlier version of itself.
 NAMES = """
 import functools, re
 from dataclasses import dataclass, field
@@ -180,7 +186,7 @@ class TestASnapshot:
         assert project(cached, Balance("w1")).amount == 69
         assert counted.handed_out == 2  # the anchor, and what came after it
 
-    def test_is_taken_every_so_many_events(self, counted: Counted) -> None:
+    def test_is_taken_after_the_declared_number_of_events(self, counted: Counted) -> None:
         cached = Cached(counted)
         for number in range(7):
             counted.append([encode(DepositMade("w1", f"d{number}", 1))])
@@ -407,8 +413,24 @@ class TestAWrongSnapshot:
         assert made(1, 1) == made(1, 1)
         assert len({made(1, 1), made(2, 1), made(1, 2)}) == 3
 
+    def test_of_events_that_are_read_by_another_codec_is_not_found(self) -> None:
+        def made(codec: Any) -> bytes:
+            @event(codec=codec)
+            class Paid:
+                wallet_id: Tag
+
+            class Total(Projection):
+                wallet_id: Tag
+
+                @on
+                def _(self, event: Paid) -> None: ...
+
+            return fingerprint(Total)
+
+        assert made(json_codec) == made(json_codec) != made(msgpack_codec)
+
     def test_is_told_by_the_same_key_in_every_process(self) -> None:
-        """Nothing of it is an address, or in the order of hashes."""
+        """The key contains no memory address and does not depend on the order of hashes."""
         source = PROJECTION.format(EVERYTHING) + "print(fingerprint(Total).hex())"
         prints = set()
         for seed in ("1", "2", "3"):
@@ -439,6 +461,164 @@ class TestAWrongSnapshot:
                 assert project(cached, Balance(name)) == project(store, Balance(name))
 
 
+def kept_snapshot(store: EventStore, keep: EventStore, wallet_id: str = "w1") -> SequencedEvent:
+    """The snapshot of a wallet, as it is stored."""
+    project(Cached(store, keep_in=keep), Balance(wallet_id))
+    *_, newest = keep.read()
+    return newest
+
+
+def believed(store: EventStore, kept: Event) -> tuple[int, int]:
+    """The balance by way of this snapshot, and how many snapshots were ignored."""
+    with fencepost.open("memory:") as keep:
+        keep.append([kept])
+        cached = Cached(store, keep_in=keep)
+        amount = project(cached, Balance("w1")).amount
+        with pytest.raises(InsufficientFunds):
+            withdraw(Cached(store, keep_in=keep), Balance("w1"), withdrawal_id="x", amount=800)
+        return amount, cached.ignored
+
+
+def copied(store: EventStore, *changed: SequencedEvent) -> EventStore:
+    """A copy of the store's log in which these events stand in place of those at their positions."""
+    events = {event.position: event for event in (*store.read(Query.all()), *changed)}
+    copy = fencepost.open("memory:")
+    copy.restore([events[position] for position in sorted(events)])
+    return copy
+
+
+class TestADamagedSnapshot:
+    """A stored snapshot may be damaged; no decision may depend on the damage."""
+
+    def test_with_any_bit_flipped_changes_nothing(self, store: EventStore, caplog: pytest.LogCaptureFixture) -> None:
+        store.append(history(13))
+        with fencepost.open("memory:") as keep:
+            kept = kept_snapshot(store, keep).event
+        assert believed(store, kept) == (112, 0)
+        ignored = 0
+        for bit in range(8 * len(kept.data)):
+            data = bytearray(kept.data)
+            data[bit // 8] ^= 1 << bit % 8
+            amount, one = believed(store, Event(kept.type, data=bytes(data), tags=kept.tags))
+            assert amount == 112, f"bit {bit}"
+            ignored += one
+        # A few bits of what base64 pads with mean nothing; a change of any other bit is noticed.
+        assert 8 * len(kept.data) - ignored < 16
+        assert {record.name for record in caplog.records} == {"fencepost.decisions.snapshots"}
+        assert "Balance ('wallet_id:w1',): event 1 in keep_in is damaged" in caplog.messages[0]
+
+    @pytest.mark.parametrize(
+        "data", [b"", b"\xff", b"null", b"{}", b"[" * 5_000, b'{"position": 13, "digest": "", "state": ""}']
+    )
+    def test_that_is_not_a_snapshot_changes_nothing(self, store: EventStore, data: bytes) -> None:
+        store.append(history(13))
+        with fencepost.open("memory:") as keep:
+            kept = kept_snapshot(store, keep)
+        assert believed(store, Event(kept.type, data=data, tags=kept.tags)) == (112, 1)
+
+    def test_with_another_state_in_it_is_ignored(self, store: EventStore) -> None:
+        store.append(history(13))
+        with fencepost.open("memory:") as keep:
+            kept = kept_snapshot(store, keep)
+        content = msgspec.json.decode(kept.data)
+        state = b64decode(content["snapshot"]["state"]).replace(b"112", b"912")
+        content["snapshot"]["state"] = b64encode(state).decode()
+        assert believed(store, Event(kept.type, data=msgspec.json.encode(content), tags=kept.tags)) == (112, 1)
+
+    def test_of_another_scope_under_this_key_is_ignored(self, store: EventStore) -> None:
+        store.append(history(13) + history(900, "w2"))
+        with fencepost.open("memory:") as keep:
+            kept, other = kept_snapshot(store, keep), kept_snapshot(store, keep, "w2")
+        assert believed(store, Event(kept.type, data=other.data, tags=kept.tags)) == (112, 1)
+
+    def test_of_another_store_is_not_used_though_its_last_event_is_the_same(self, store: EventStore) -> None:
+        store.append(history(13))
+        (first,) = store.read(limit=1)
+        richer = SequencedEvent(1, first.type, first.tags, WEALTH.data, first.recorded_at)
+        with copied(store, richer) as other, fencepost.open("memory:") as keep:
+            foreign, kept = kept_snapshot(other, keep), kept_snapshot(store, keep)
+            assert project(other, Balance("w1")).amount == 1012
+            assert believed(store, foreign.event) == (112, 0), "it is not even found"
+            assert believed(store, Event(kept.type, data=foreign.data, tags=kept.tags)) == (112, 1)
+
+    def test_of_another_store_is_no_hindrance_to_one_that_shares_the_place(self, store: EventStore) -> None:
+        store.append(history(13))
+        with fencepost.open("memory:") as other, fencepost.open("memory:") as keep:
+            other.append(history(20))
+            for _ in range(2):
+                for each, amount in ((store, 112), (other, 119)):
+                    cached = Cached(each, keep_in=keep)
+                    assert (project(cached, Balance("w1")).amount, cached.ignored) == (amount, 0)
+            assert keep.head() == 2
+
+    def test_whose_position_is_above_the_head_is_ignored(self, store: EventStore) -> None:
+        """As after a backup was restored; alone, and beside a projection that has no snapshot."""
+        store.append(history(13))
+        with copied(store) as longer, fencepost.open("memory:") as keep:
+            longer.append(history(900))
+            kept = kept_snapshot(longer, keep).event
+            assert believed(store, kept) == (112, 1)
+            seen = []
+
+            @decision
+            def look(balance: Balance, status: Status) -> None:
+                seen.append((balance.amount, status.open))
+
+            look(Cached(store, keep_in=keep), Balance("w1"), Status("w1"))
+            assert seen == [(112, True)]
+
+    def test_of_a_field_whose_type_has_changed_inside_is_ignored(self, store: EventStore) -> None:
+        """The fingerprint does not cover what is inside the type of a field."""
+
+        def made(kind: Any) -> Any:
+            Point: Any = msgspec.defstruct("Point", [("x", kind)])
+
+            class Last(Projection, snapshot_every=1):
+                wallet_id: Tag
+                point: Point | None = None
+
+                @on
+                def _(self, event: DepositMade) -> None:
+                    self.point = Point(kind(event.amount))
+
+            return Last
+
+        store.append([encode(DepositMade("w1", "d", 7))])
+        before, after = made(int), made(str)
+        assert fingerprint(before) == fingerprint(after)
+        with fencepost.open("memory:") as keep:
+            project(Cached(store, keep_in=keep), before("w1"))
+            cached = Cached(store, keep_in=keep)
+            assert project(cached, after("w1")).point.x == "7"
+            assert cached.ignored == 1
+
+    def test_is_replaced_by_the_next_decision(self, store: EventStore) -> None:
+        store.append(history(13))
+        with fencepost.open("memory:") as keep:
+            kept = kept_snapshot(store, keep)
+            keep.append([Event(kept.type, data=b"damaged", tags=kept.tags)])
+            for ignored in (1, 0):
+                cached = Cached(store, keep_in=keep)
+                assert (project(cached, Balance("w1")).amount, cached.ignored) == (112, ignored)
+
+    def test_that_cannot_be_read_at_all_does_not_fail_the_decision(self, store: EventStore) -> None:
+        store.append(history(13))
+        keep = fencepost.open("memory:")
+        keep.close()
+        cached = Cached(store, keep_in=keep)
+        assert withdraw(cached, Balance("w1"), withdrawal_id="x", amount=112).position == 14
+        assert cached.ignored == 1
+
+    async def test_is_ignored_by_the_awaitable_store_as_well(self) -> None:
+        async with await aio.open("memory:") as store, await aio.open("memory:") as keep:
+            await store.append(history(13))
+            await project(Cached(store, keep_in=keep), Balance("w1"))
+            (kept,) = [event async for event in keep.read()]
+            await keep.append([Event(kept.type, data=b"damaged", tags=kept.tags)])
+            cached = Cached(store, keep_in=keep)
+            assert ((await project(cached, Balance("w1"))).amount, cached.ignored) == (112, 1)
+
+
 class TestKeptInAStore:
     def test_survives_the_process(self, tmp_path: Path, counted: Counted) -> None:
         counted.append(history(20))
@@ -447,7 +627,7 @@ class TestKeptInAStore:
         with fencepost.open(tmp_path / "snapshots.db") as keep:
             counted.handed_out = 0
             assert project(Cached(counted, keep_in=keep), Balance("w1")).amount == 119
-            assert counted.handed_out == 1
+            assert counted.handed_out == 2  # the first event, which identifies the log, and the anchor
 
     def test_may_be_the_same_store(self, store: EventStore) -> None:
         store.append(history(20))
@@ -501,11 +681,11 @@ class TestKeptInAStore:
             assert keep.head() == 0
 
     def test_a_wrong_one_is_replaced(self, counted: Counted, store: EventStore) -> None:
-        with Watched() as before:
-            before.append(history(20))
-            project(Cached(before, keep_in=store), Balance("w1"))
         counted.append(history(2))
-        for expected in (2 + 0, 1):
+        with copied(counted) as longer:
+            longer.append(history(20))
+            project(Cached(longer, keep_in=store), Balance("w1"))
+        for expected in (1 + 2, 1 + 1):  # the first event each time; then all of them, then the anchor
             counted.handed_out = 0
             assert project(Cached(counted, keep_in=store), Balance("w1")).amount == 101
             assert counted.handed_out == expected

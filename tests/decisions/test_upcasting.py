@@ -16,6 +16,7 @@ from fencepost.decisions import (
     EventUnreadable,
     Projection,
     Tag,
+    decision,
     encode,
     event,
     msgpack_codec,
@@ -112,8 +113,27 @@ def test_an_upgraded_event_is_checked_like_any_other() -> None:
 
 
 def test_an_upgrade_that_misses_a_field_is_told_with_the_event() -> None:
-    with pytest.raises(EventUnreadable, match=r"position 7.*version 1 of 3.*'amount'"):
+    with pytest.raises(EventUnreadable, match=r"position 7.*'amount'.*version 1 of 3"):
         read(Plain, b'{"wallet_id":"w1"}', {})
+
+
+@pytest.mark.parametrize(
+    ("upgrade", "problem"),
+    [
+        (lambda fields: fields["amount"] / 0, r"upgrades\[1\], <lambda> \(.*test_upcasting.py:\d+\), raised Zero"),
+        (lambda fields: fields.amount, r"upgrades\[1\].*raised AttributeError: "),
+        (lambda fields: fields.update(currency="EUR"), r"upgrades\[1\].*returned None instead of a dict"),
+    ],
+)
+def test_an_upgrade_that_fails_is_told_with_the_event(upgrade: Any, problem: str) -> None:
+    @event(type="PaymentMade", version=2, upgrades={1: upgrade})
+    class Paid:
+        wallet_id: Tag
+        amount: int
+
+    with pytest.raises(EventUnreadable, match=rf"'PaymentMade' at position 7: {problem}") as raised:
+        read(Paid, *OLD[1])
+    assert raised.value.position == 7
 
 
 def test_an_upgrade_that_changes_its_argument_does_no_harm() -> None:
@@ -135,12 +155,12 @@ def test_a_newer_version_than_the_class_is_refused() -> None:
         wallet_id: Tag
         amount: int
 
-    with pytest.raises(EventUnreadable, match="version 2, the class here has 1"):
+    with pytest.raises(EventUnreadable, match="version 2, but the class has version 1"):
         read(Old, *OLD[2])
 
 
-@pytest.mark.parametrize("version", ["", "0", "-1", "two", "\u0662"])
-def test_a_version_that_is_none_is_refused(version: str) -> None:
+@pytest.mark.parametrize("version", ["", "0", "-1", "two", "\u0662", "9" * 5_000])
+def test_a_malformed_version_is_refused(version: str) -> None:
     with pytest.raises(EventUnreadable, match="event_version"):
         read(Plain, OLD[1][0], {"event_version": version})
 
@@ -182,3 +202,66 @@ def test_a_projection_folds_old_and_new_events_together(store: EventStore) -> No
 
     store.append([encode(First("w1", 5)), encode(Plain("w1", 7, "EUR"))])
     assert project(store, Paid("w1")).cents == 507
+
+
+class TestARollingDeployment:
+    """Readers first: every process reads version 2 and writes version 1. Then writers."""
+
+    @pytest.fixture
+    def classes(self) -> tuple[Any, Any]:
+        @event(type="PaymentMade")
+        class Then:
+            wallet_id: Tag
+            amount: int
+
+        @event(type="PaymentMade", version=2, upgrades={1: in_cents})
+        class Now:
+            wallet_id: Tag
+            amount: int
+
+        return Then, Now
+
+    def paid(self, cls: Any) -> Any:
+        class Paid(Projection):
+            wallet_id: Tag
+            amounts: tuple[int, ...] = ()
+
+            @on
+            def _(self, event: cls) -> None:
+                self.amounts += (event.amount,)
+
+        return Paid
+
+    def test_old_code_refuses_to_decide_on_a_new_version(self, classes: tuple[Any, Any], store: EventStore) -> None:
+        then, now = classes
+        store.append([encode(then("w1", 5)), encode(now("w1", 700))])
+
+        @decision
+        def pay(paid: Any) -> Any:
+            return then(paid.wallet_id, 1)
+
+        with pytest.raises(EventUnreadable, match="at position 2: it has version 2") as raised:
+            pay(store, self.paid(then)("w1"))
+        assert (raised.value.position, store.head()) == (2, 2)
+
+    @pytest.mark.parametrize(("first", "second"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+    def test_in_between_each_understands_the_other(
+        self, classes: tuple[Any, Any], store: EventStore, first: int, second: int
+    ) -> None:
+        """Also when a request is repeated at a process of the other deployment."""
+        then, now = classes
+
+        @decision(name="pay")
+        def pay_then(paid: Any) -> then:
+            return then(paid.wallet_id, 5)
+
+        @decision(name="pay")
+        def pay_now(paid: Any) -> now:
+            return now(paid.wallet_id, 500)
+
+        deployed = (pay_then, pay_now)
+        paid = self.paid(now)
+        deployed[first](store, paid("w1"), once="command")
+        repeated = deployed[second](store, paid("w1"), once="command")
+        assert (repeated.already, repeated.event) == (True, now("w1", 500))
+        assert project(store, paid("w1")).amounts == (500,)

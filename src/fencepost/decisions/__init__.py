@@ -1,26 +1,36 @@
 """Decisions: typed events, projections, and rules that read, decide, append and retry."""
 
-from .clocks import clock, now
+import logging
+
+from .arguments import Unchecked
 from .codecs import Codec, json_codec, msgpack_codec
-from .contexts import caused_by, context
-from .deciding import Decided, Decision, Unchecked, decision
+from .command_ids import CommandId
+from .contexts import caused_by, clock, context, now
+from .decorator import Decision, decision
 from .definitions import Definition
 from .effects import Effect, effect
-from .errors import DefinitionError, EventUnreadable, RetriesExhausted, TypeUnknown
+from .errors import DefinitionError, EventUnreadable, RequestMismatch, RetriesExhausted, TypeUnknown
 from .events import EventTypes, encode, event, having
 from .handlers import on
 from .idempotency import Once
+from .loading import project
 from .projections import Projection
-from .reading import project
+from .results import ConflictMet, Decided, DecisionEnded
 from .retry import NEVER, Retry
 from .snapshots import Cached
 from .tags import Tag, tag
 
+# A library logs nothing unless the program configures logging.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+
 __all__ = [
     "Cached",
     "Codec",
+    "CommandId",
+    "ConflictMet",
     "Decided",
     "Decision",
+    "DecisionEnded",
     "Definition",
     "DefinitionError",
     "Effect",
@@ -29,6 +39,7 @@ __all__ = [
     "NEVER",
     "Once",
     "Projection",
+    "RequestMismatch",
     "RetriesExhausted",
     "Retry",
     "Tag",

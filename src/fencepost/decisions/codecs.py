@@ -1,34 +1,39 @@
-"""From an event object to bytes and back: JSON, unless the event declares something else.
+"""Encode event objects as bytes and decode them: as JSON, unless the event class declares another codec.
 
-A codec is made once per event class, so that encoders and decoders are compiled once. `read`
-refuses unknown fields or not, as the event declares. `fields` and `build` are the same way back
-in two steps, with a dict between them on which upgrades of older versions work.
+There is one codec per event class, so encoders and decoders are compiled once. `read` decodes in one step, and refuses
+unknown fields unless the class ignores them. `fields` and `build` decode in two steps, with a dict of fields between
+them, which upgrades of older versions change.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeAlias
+from math import isfinite
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
+# The form of msgspec's messages, which end with the path of the wrong value.
+MSGSPEC_ERROR: Final = re.compile(r"(?P<problem>.*) - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`", re.DOTALL)
+
 
 class Codec(Protocol):
-    """Turns the events of one class into bytes and back. Raises ValueError for what does not fit."""
+    """Encodes and decodes the events of one class. Raises ValueError for data that does not fit the class."""
 
     def write(self, event: Any, /) -> bytes: ...
 
     def read(self, data: bytes, /) -> Any: ...
 
     def fields(self, data: bytes, /) -> dict[str, Any]:
-        """The fields as plain values, unchecked, in a dict of their own."""
+        """The fields as a new dict of plain values, not yet validated."""
 
     def build(self, fields: Mapping[str, Any], /) -> Any:
-        """The event with these fields, checked as by `read`."""
+        """The event with these fields, validated as by `read`."""
 
 
-# From an event class, and whether unknown fields are refused, to its codec.
+# Called with an event class and whether to refuse unknown fields; returns the codec.
 CodecFactory: TypeAlias = Callable[[type, bool], Codec]
 
 
@@ -49,20 +54,40 @@ def msgpack_codec(cls: type, refuse_unknown: bool) -> Codec:
 
 
 def is_pydantic(cls: type) -> bool:
-    """Known by its looks, so that pydantic need not be installed."""
+    """Recognised by its attributes, so that pydantic need not be installed."""
     return hasattr(cls, "model_validate_json") and hasattr(cls, "__pydantic_validator__")
 
 
 def fields_of(cls: Any) -> Iterable[Any]:
-    """What the class says of its fields, each kind in its own words."""
+    """The field objects of the class: of pydantic, dataclasses or msgspec."""
     if is_pydantic(cls):
         fields: dict[str, Any] = cls.model_fields
         return fields.values()
     return dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else msgspec.structs.fields(cls)
 
 
+def describe_failure(error: Exception, event: object, names: Iterable[str]) -> tuple[str, str]:
+    """The field of the event that could not be encoded or decoded ("" if unknown), and the reason."""
+    found = MSGSPEC_ERROR.fullmatch(str(error))
+    if found is not None:
+        value = getattr(event, found["path"], None)
+        if isinstance(value, float) and not isfinite(value):
+            return found["path"], f"{value} is not a number in JSON, which has no NaN and no infinity"
+        return found["path"], found["problem"]
+    if type(error).__module__.startswith("pydantic") and hasattr(error, "errors"):
+        first = error.errors()[0]
+        return ".".join(map(str, first["loc"])), first["msg"]
+    for name in names:
+        try:
+            msgspec.json.encode(getattr(event, name, None))
+        except Exception as reason:
+            if str(reason) == str(error):
+                return name, str(reason)
+    return "", f"{type(error).__name__}: {error}"
+
+
 class MsgspecCodec:
-    """msgspec's compiled encoder and decoder, called directly wherever nothing is to be added."""
+    """Uses msgspec's compiled encoder and decoder, called directly unless field names must be compared."""
 
     write: Callable[[Any], bytes]
     read: Callable[[bytes], Any]
@@ -84,8 +109,8 @@ class MsgspecCodec:
         self._known: frozenset[str] | None = None
         config = getattr(cls, "__struct_config__", None)
         if refuse_unknown and not (config is not None and config.forbid_unknown_fields):
-            # msgspec refuses for a struct that forbids them, and at no cost; for everything else
-            # it skips unknown fields without a word, so the names are compared here.
+            # msgspec itself refuses unknown fields of a struct that forbids them. For all other classes it skips
+            # unknown fields silently, so this codec compares the names.
             self._known = frozenset(_stored_names(cls))
             self.read = self._read_known
 
@@ -101,7 +126,7 @@ class MsgspecCodec:
 
 
 class PydanticCodec:
-    """A pydantic model's own validation and JSON, fields under their aliases."""
+    """Uses the validation and JSON of a pydantic model. Fields are stored under their aliases."""
 
     def __init__(self, cls: Any, refuse_unknown: bool) -> None:
         self._cls = cls
@@ -119,7 +144,7 @@ class PydanticCodec:
         return self._cls.model_validate_json(data)
 
     def build(self, fields: Mapping[str, Any], /) -> Any:
-        # Through JSON, since pydantic is stricter with Python values than with the JSON of a date.
+        # Through JSON, because pydantic accepts a date as a JSON string but not as a Python string in strict mode.
         return self.read(msgspec.json.encode(fields))
 
 
@@ -127,7 +152,8 @@ def _stored_names(cls: Any) -> Iterable[str]:
     if dataclasses.is_dataclass(cls):
         return [field.name for field in dataclasses.fields(cls)]
     names: tuple[str, ...] = cls.__struct_encode_fields__
-    return names
+    tagged: str | None = cls.__struct_config__.tag_field  # stored with the fields; "type" by default
+    return names if tagged is None else (*names, tagged)
 
 
 def _refuse_others(fields: Mapping[str, Any], known: frozenset[str]) -> None:

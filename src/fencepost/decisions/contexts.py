@@ -1,25 +1,24 @@
-"""Context: why an event happened, carried into its metadata without being passed along.
+"""What a `with` block sets for the decisions inside it: metadata of their events, and the clock of `now()`.
 
-    with context(correlation_id=request_id, user="ada"):
+    with context(correlation_id=request_id, user="ada"), clock(datetime(2030, 1, 1, tzinfo=timezone.utc)):
         withdraw(store, ...)
 
-All decisions inside put these names into the metadata of their events. `caused_by(event)` is the
-context for reacting to an event: it keeps the correlation and names the event as the cause. It
-flows with the thread or task, as any context variable does.
+Both apply to this thread or task, like any context variable. The clock does not change the time that the store records
+for an event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import Final
 
 from ..model import SequencedEvent
 
 CORRELATION_ID: Final = "correlation_id"
-CAUSATION_ID: Final = "causation_id"
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _metadata: ContextVar[Mapping[str, str]] = ContextVar("fencepost-metadata", default=_NONE)
@@ -27,7 +26,7 @@ _metadata: ContextVar[Mapping[str, str]] = ContextVar("fencepost-metadata", defa
 
 @contextmanager
 def context(**names: str) -> Iterator[None]:
-    """Add to the metadata of all events that decisions write inside."""
+    """Add these names to the metadata of all events that decisions write inside the block."""
     token = _metadata.set({**_metadata.get(), **names})
     try:
         yield
@@ -37,10 +36,10 @@ def context(**names: str) -> Iterator[None]:
 
 @contextmanager
 def caused_by(event: SequencedEvent) -> Iterator[None]:
-    """The context for what is done because of the event.
+    """The context for reacting to an event: sets `correlation_id` and `causation_id`.
 
-    The cause is named by its id, or by its position if it has none. An event without a
-    correlation begins one of its own.
+    The cause is the event's id, or its position if it has no id. If the event has no correlation id, the cause becomes
+    the correlation id.
     """
     cause = str(event.position if event.id is None else event.id)
     correlation = event.metadata.get(CORRELATION_ID, cause)
@@ -49,5 +48,29 @@ def caused_by(event: SequencedEvent) -> Iterator[None]:
 
 
 def current_metadata() -> Mapping[str, str]:
-    """What the context adds to an event."""
+    """The metadata that the context adds to an event."""
     return _metadata.get()
+
+
+def _system() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+_clock: ContextVar[Callable[[], datetime]] = ContextVar("fencepost-clock", default=_system)
+
+
+def now() -> datetime:
+    """The current time, with a time zone."""
+    moment = _clock.get()()
+    assert moment.tzinfo is not None, "a clock must return times with a time zone"
+    return moment
+
+
+@contextmanager
+def clock(tell: Callable[[], datetime] | datetime) -> Iterator[None]:
+    """Use the given clock, or a clock that always returns the given time."""
+    token = _clock.set((lambda: tell) if isinstance(tell, datetime) else tell)
+    try:
+        yield
+    finally:
+        _clock.reset(token)

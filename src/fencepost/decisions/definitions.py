@@ -1,9 +1,9 @@
-"""A projection's definition: what can be known of the class before any event is read.
+"""A projection's definition: what its class declares, and the boundary that follows from it.
 
-Which types it handles and with which methods, which parameters scope it and which tags they
-stand for, and which fields are its state. From these follows the boundary: for each part of the
-scope, the types that are handled in it. A definition under which a handled event could never be
-found is refused when the class is made.
+The class declares which event types it handles with which methods, which parameters are its scope and which tags they
+stand for, and which fields are its state. The boundary has one query item for each set of scope parameters that
+handlers use, with the types handled in that scope. A class with a handler whose events could never match is refused
+when the class is defined.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ from typing import Any, Final
 from ..model import QueryItem, SequencedEvent
 from .errors import DefinitionError
 from .events import Declaration
-from .handlers import Bound, Handler
+from .handlers import BoundHandler, Handler
 
 ITEMS_REMEMBERED: Final = 4_096
 
-# The type of the events that snapshots are kept as.
+# The event type of stored snapshots.
 SNAPSHOT_TYPE: Final = "fencepost.Snapshot"
 
 
 @dataclass(slots=True)
 class Definition:
-    """What is known of a projection class.
+    """What a projection class declares.
 
-    `scope` maps the parameters to the names of their tags; `state` maps the fields that events
-    change to their types; `factories` make the values of those that cannot be shared; `scope_types`
-    maps the parameters to their types. `reads_exactly` says that whatever the boundary's items find
-    is handled: not so if the item for every type finds events that are handled by name, in a narrower
-    scope or another, or finds snapshots.
+    `scope` maps parameters to the names of their tags, and `scope_types` to their types. `state` maps the fields that
+    events change to their types. `factories` make the initial values of mutable fields. `reads_exactly` is True if
+    every event that matches the boundary has a handler. It is False if the item for every type also matches events
+    that are handled by name in another scope, or snapshots.
     """
 
     name: str
@@ -44,8 +43,8 @@ class Definition:
     version: int = 1
     snapshot_every: int | None = None
     scope_types: Mapping[str, Any] = field(default_factory=dict)
-    by_type: dict[str, Bound] = field(default_factory=dict)
-    every: Bound | None = None
+    by_type: dict[str, BoundHandler] = field(default_factory=dict)
+    every: BoundHandler | None = None
     reads_exactly: bool = field(init=False)
     _parts: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
     _items: Callable[[tuple[str, ...]], tuple[QueryItem, ...]] = field(init=False, repr=False)
@@ -58,8 +57,7 @@ class Definition:
         if self.every is not None:
             self._parts[self.every.scope] = frozenset()
         for type, bound in self.by_type.items():
-            # Types that share their part of the scope share an item of the query, and an item for
-            # every type covers those that are handled by name.
+            # Types with the same scope share a query item. The item for every type covers types handled by name.
             if self.every is None or not set(self.every.scope) <= set(bound.scope):
                 self._parts[bound.scope] = self._parts.get(bound.scope, frozenset()) | {type}
         every = self.every
@@ -69,16 +67,16 @@ class Definition:
 
     @property
     def types(self) -> frozenset[str]:
-        """The types handled by name; when `every` is set, all others are handled as well."""
+        """The types handled by name. If `every` is set, all other types are handled as well."""
         return frozenset(self.by_type)
 
-    def handler(self, type: str) -> Bound | None:
-        # Snapshots that are kept in the log do not count as events of it: they would change the state that they are of.
+    def handler(self, type: str) -> BoundHandler | None:
+        # Stored snapshots are not events of the log: handling them would change the state that they describe.
         return self.by_type.get(type, self.every if type != SNAPSHOT_TYPE else None)
 
     def items(self, tags: tuple[str, ...]) -> tuple[QueryItem, ...]:
-        """The boundary, given the tags of the parameters in their order."""
-        # Remembered, since services ask for the same few scopes again and again.
+        """The boundary as query items, for the given tags in the order of the parameters."""
+        # Cached, because services use the same few scopes repeatedly.
         return self._items(tags)
 
     def _made_items(self, tags: tuple[str, ...]) -> tuple[QueryItem, ...]:
@@ -89,13 +87,13 @@ class Definition:
         )
 
     def scopes_of(self, event: SequencedEvent) -> Iterator[dict[str, str]]:
-        """The scope of each instance that the event concerns, to make it with: a transfer concerns two wallets."""
+        """The scope of each instance that handles the event; a transfer between two wallets has two."""
         bound = self.handler(event.type)
         if bound is None:
             return
         if bound.scope != tuple(self.scope):
-            where = f"{self.name}: {event.type!r} is handled in the scope {bound.scope}"
-            raise DefinitionError(f"{where}, so it does not name the instances that it concerns")
+            where = f"{self.name}: {event.type!r} is handled in the partial scope {bound.scope}"
+            raise DefinitionError(f"{where}, so the event does not say which instances handle it")
         prefixes = [f"{self.scope[parameter]}:" for parameter in bound.scope]
         values = [sorted(tag[len(prefix) :] for tag in event.tags if tag.startswith(prefix)) for prefix in prefixes]
         for combination in product(*values):
@@ -105,21 +103,23 @@ class Definition:
         scope = tuple(self.scope) if handler.scope is None else tuple(handler.scope)
         for parameter in scope:
             if parameter not in self.scope:
-                raise DefinitionError(f"{self.name}: the scope {parameter!r} is none of {list(self.scope)}")
+                raise DefinitionError(
+                    f"{self.name}: @on(scope=...): {parameter!r} is not one of its parameters {list(self.scope)}"
+                )
         if not handler.declarations:
-            self.every = Bound(handler, None, scope)
+            self.every = BoundHandler(handler, None, scope)
         for declaration in handler.declarations:
             self._check_tags(declaration, scope)
-            # What a subclass handles again, it handles anew: the last handler counts.
-            self.by_type[declaration.type] = Bound(handler, declaration, scope)
+            # A subclass replaces handlers of its parents: the last handler wins.
+            self.by_type[declaration.type] = BoundHandler(handler, declaration, scope)
 
     def _check_tags(self, declaration: Declaration[Any], scope: tuple[str, ...]) -> None:
         for parameter in scope:
             if self.scope[parameter] not in declaration.tag_names:
                 raise DefinitionError(
                     f"{self.name} is scoped by {parameter!r}, but {declaration.type} has no tag "
-                    f"{self.scope[parameter]!r}, so none would ever be found; give it the tag, or say "
-                    "@on(scope=(...)) with the parameters that it is tagged with"
+                    f"{self.scope[parameter]!r}, so no event would ever match; add the tag to the event, or name the "
+                    "parameters that the event is tagged with in @on(scope=(...))"
                 )
 
     def _check_scope(self) -> None:

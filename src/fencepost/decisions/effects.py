@@ -1,13 +1,13 @@
-"""Effects: calls to other systems, made once though a decision is taken again.
+"""Effects: calls to other systems that are made once, even if a decision is retried.
 
-A conflict makes a decision run again, with what it calls. Reading a state twice does no harm,
-charging a card twice does. So a decision that needs an effect takes it as an argument:
+A conflict makes a decision call its rule again, with every call that the rule makes. Charging a card twice is a
+mistake, so a decision that needs an effect takes it as an argument:
 
     pay(store, Order("o1"), charge=effect(lambda: gateway.charge(...)))
 
-The effect runs when the decision first calls it, and later attempts get what it returned. With
-`again=True` each attempt makes the call anew. Only a crash between the effect and the append can
-still separate the two; what must survive that belongs into an outbox.
+The call is made when the rule first calls the effect; later attempts get the same result. With `again=True` every
+attempt makes the call. A crash between the effect and the append can still separate the two; use an outbox for effects
+that must survive a crash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 class Effect(Generic[Result]):
-    """A call whose result is remembered. Made by `effect`; one for each call of a decision."""
+    """A call whose result is remembered. Make a new one with `effect` for each call of a decision."""
 
     def __init__(self, call: Callable[[], Result], again: bool) -> None:
         self._call = call

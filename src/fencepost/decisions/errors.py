@@ -1,35 +1,49 @@
-"""What the decisions layer raises, below the errors of the store.
+"""The errors of `fencepost.decisions`, in the tree of the store's errors.
 
     FencepostError
     ├── DefinitionError (TypeError)   an event, projection or decision is declared wrongly
-    ├── EventUnreadable               a stored event does not fit the class that is to read it
+    ├── EventUnreadable               a stored event does not fit its class
     │   └── TypeUnknown               no class is declared for its type
     └── AppendRefused
-        └── RetriesExhausted          every attempt of a decision met a conflict
+        ├── RetriesExhausted          every attempt of a decision met a conflict
+        └── RequestMismatch           the command id or event belongs to another request
 
-What a decision itself raises, its business errors, passes through untouched and is never retried.
+Exceptions that a rule raises are passed on unchanged and never retried.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from ..errors import AppendRefused, ConditionFailed, FencepostError
 from ..model import AppendCondition, SequencedEvent
 
 
 class DefinitionError(FencepostError, TypeError):
-    """A mistake in a declaration, found when it is made or first used; nothing was written."""
+    """A mistake in a declaration, found when it is made or first used. Nothing was written."""
 
 
 class EventUnreadable(FencepostError):
-    """A stored event does not fit its class: another shape, unknown fields, or a newer version."""
+    """A stored event does not fit its class: it has other or unknown fields, or a newer version.
+
+    `position` and `type` identify the event; `event` is the stored event.
+    """
 
     def __init__(self, event: SequencedEvent, problem: str) -> None:
         super().__init__(f"event {event.type!r} at position {event.position}: {problem}")
         self.event = event
         self.problem = problem
 
-    def __reduce__(self) -> tuple[type, tuple[SequencedEvent, str]]:
-        return type(self), (self.event, self.problem)
+    @property
+    def position(self) -> int:
+        return self.event.position
+
+    @property
+    def type(self) -> str:
+        return self.event.type
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.__class__, (self.event, self.problem)
 
 
 class TypeUnknown(EventUnreadable):
@@ -37,25 +51,52 @@ class TypeUnknown(EventUnreadable):
 
 
 class RetriesExhausted(AppendRefused):
-    """A decision met a conflict on each of its attempts; nothing was written.
+    """Every attempt of a decision met a conflict. Nothing was written.
 
-    `conflict` is the event that the last attempt had not seen, `condition` what it matched.
+    `conflict` is the event that refused the last attempt, `condition` the condition that it matched, and `elapsed_s`
+    the time since the call.
     """
 
-    def __init__(self, decision: str, attempts: int, condition: AppendCondition, conflict: SequencedEvent) -> None:
+    def __init__(
+        self, decision: str, attempts: int, elapsed_s: float, condition: AppendCondition, conflict: SequencedEvent
+    ) -> None:
+        tried = "the only attempt" if attempts == 1 else f"each of {attempts} attempts"
         super().__init__(
-            f"{decision}: {attempts} of {attempts} attempts met a conflict, the last one with event "
-            f"{conflict.type!r} at position {conflict.position}; call it again later, allow more attempts, "
-            "or narrow its boundary"
+            f"{decision}: {tried} in {elapsed_s:.2f} s met a conflict, the last one with event "
+            f"{conflict.type!r} at position {conflict.position}; retry later, raise the limits with Retry(...), "
+            "or narrow the boundary of the decision"
         )
         self.decision = decision
         self.attempts = attempts
+        self.elapsed_s = elapsed_s
         self.condition = condition
         self.conflict = conflict
 
     @classmethod
-    def of(cls, decision: str, attempts: int, last: ConditionFailed) -> RetriesExhausted:
-        return cls(decision, attempts, last.condition, last.conflict)
+    def of(cls, decision: str, attempts: int, elapsed_s: float, last: ConditionFailed) -> RetriesExhausted:
+        return cls(decision, attempts, elapsed_s, last.condition, last.conflict)
 
-    def __reduce__(self) -> tuple[type, tuple[str, int, AppendCondition, SequencedEvent]]:
-        return type(self), (self.decision, self.attempts, self.condition, self.conflict)
+    def __reduce__(self) -> tuple[type, tuple[str, int, float, AppendCondition, SequencedEvent]]:
+        return type(self), (self.decision, self.attempts, self.elapsed_s, self.condition, self.conflict)
+
+
+class RequestMismatch(AppendRefused):
+    """The command id or event that identifies a request belongs to another request; nothing was written.
+
+    `sought` describes what was looked up, and `earlier` is the event that was found. `fields` are the fields of the
+    event that differ; it is empty for a command id, whose digest does not tell which arguments differ.
+    """
+
+    def __init__(self, decision: str, sought: str, earlier: SequencedEvent, fields: tuple[str, ...]) -> None:
+        what = f"other values of {', '.join(fields)}" if fields else "other arguments"
+        super().__init__(
+            f"{decision}: once found {sought}, but the event {earlier.type!r} at position {earlier.position} "
+            f"was written by a request with {what}; repeat the original request, or use a new id"
+        )
+        self.decision = decision
+        self.sought = sought
+        self.earlier = earlier
+        self.fields = fields
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, SequencedEvent, tuple[str, ...]]]:
+        return type(self), (self.decision, self.sought, self.earlier, self.fields)

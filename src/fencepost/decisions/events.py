@@ -1,9 +1,11 @@
-"""Typed events: a class says what an event holds, which fields are tags, and how it is stored.
+"""Typed events: a class declares the fields of an event, which of them are tags, and how it is stored.
 
-`@event` turns a plain class of annotated fields into an immutable msgspec struct, the fastest of
-the kinds; dataclasses, msgspec structs and pydantic models are taken as they are. All that can
-be known from the class is worked out once, in its `Declaration`: the type's name, the tags, a
-compiled codec, the upgrades. Between an event and its bytes there is then no look-up left.
+`@event` turns a plain class of annotated fields into an immutable msgspec struct, the fastest kind. Dataclasses,
+msgspec structs and pydantic models are used unchanged. The `Declaration` of a class holds what follows from it,
+computed once: the name of the type, the tags, a compiled codec, and the upgrades of older versions.
+
+Encoding an event also decodes the result with the event's own class. An event that could not be read later is refused
+before it is stored, because a stored event cannot be changed: tests/decisions/test_events.py.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ from typing import Any, Generic, Literal, TypeVar, dataclass_transform, get_type
 
 import msgspec
 
+from ..errors import InvalidInput
 from ..model import Event, SequencedEvent, checked_type, event_of, item_of
-from .codecs import Codec, CodecFactory, is_pydantic, json_codec
+from .codecs import Codec, CodecFactory, describe_failure, is_pydantic, json_codec
 from .errors import DefinitionError, EventUnreadable, TypeUnknown
-from .hints import evaluated, names_around
+from .hints import evaluate, visible_names
 from .idempotency import Once
 from .tags import tag_fields, tag_text, tags_of
 from .upcasting import VERSION, Upgrade, check_upgrades, upgraded, version_of
@@ -28,7 +31,7 @@ UnknownFields = Literal["refuse", "ignore"]
 
 
 class Declaration(Generic[T]):
-    """What `@event` knows of a class; `declaration_of(cls)` finds it."""
+    """What `@event` declares about a class. `declaration_of(cls)` returns it."""
 
     def __init__(
         self,
@@ -38,7 +41,7 @@ class Declaration(Generic[T]):
         version: int,
         upgrades: Mapping[int, Upgrade],
         codec: Codec,
-        is_json: bool,
+        codec_factory: CodecFactory,
     ) -> None:
         self.cls = cls
         self.type = type
@@ -53,49 +56,58 @@ class Declaration(Generic[T]):
         self.read = codec.read
         self._tags = tags_of(self.tag_fields)
         self._types = frozenset((type,))
-        self._is_json = is_json
+        self.codec_factory = codec_factory
 
     def encode(self, event: T, metadata: Mapping[str, str] | None = None, tag: str | None = None) -> Event:
-        """The event as the store takes it."""
+        """The event as the store accepts it. Raises `InvalidInput` if its class could not read it back."""
+        try:
+            data = self._write(event)
+            self.read(data)
+        except Exception as error:
+            field, problem = describe_failure(error, event, self.fields)
+            where = ".".join(filter(None, (self.cls.__name__, field)))
+            raise InvalidInput(where, f"{problem}; an event must be readable by its own class") from error
         tags = self._tags(event)
         if tag is not None:
             tags.add(tag)
         if self.version > 1:
             metadata = {**(metadata or {}), VERSION: str(self.version)}
-        return event_of(self.type, self._write(event), tags, metadata)
+        return event_of(self.type, data, tags, metadata)
 
     def decode(self, stored: SequencedEvent) -> T:
-        """The event as an object of its class, of whatever version it was written."""
+        """The stored event as an object of its class. Upgrades it if it was written with an older version."""
         version = self._version_of(stored)
         try:
             if version == self.version:
                 return self.read(stored.data)  # type: ignore[no-any-return]
-            fields = upgraded(self._codec.fields(stored.data), version, self.version, self.upgrades)
+            fields = upgraded(stored, self._codec.fields(stored.data), version, self.version, self.upgrades)
             return self._codec.build(fields)  # type: ignore[no-any-return]
-        except (ValueError, LookupError, TypeError) as error:
+        except EventUnreadable:
+            raise
+        except Exception as error:  # the codec or the class may raise any exception
             problem = f"it does not fit {self.cls.__qualname__} (version {version} of {self.version}): {error}"
             raise EventUnreadable(stored, problem) from error
 
     def json(self, stored: SequencedEvent) -> bytes:
-        """The event as JSON, written anew: only what was read is known to be an event, or JSON at all."""
-        write = self._write if self._is_json else json_codec(self.cls, True).write
+        """The event as JSON. Decoded and encoded again, because the stored bytes may not fit the class."""
+        write = self._write if self.codec_factory is json_codec else json_codec(self.cls, True).write
         return write(self.decode(stored))
 
     def _version_of(self, stored: SequencedEvent) -> int:
-        # Asked of the stored form: most events have no metadata, and decoding nothing takes longer than the event.
-        return 1 if stored._metadata is None or VERSION not in stored.metadata else version_of(stored, self.version)
+        # Looks at the stored form first: decoding empty metadata would take longer than decoding the event.
+        return 1 if stored.raw_metadata is None or VERSION not in stored.metadata else version_of(stored, self.version)
 
     def having(self, **tags: object) -> Once:
-        """The event of this class with these tags, by the name of the field or of the tag."""
+        """The `Once` that finds the event of this class with these tags, by the names of fields or tags."""
         texts = []
         try:
             for name, value in tags.items():
                 texts.append(tag_text(self._tag_by_any_name[name], value))
         except KeyError as unknown:
-            problem = f"{unknown} is none of its tags, which are {sorted(self.tag_names)}"
+            problem = f"{unknown} is not a tag of the event, which has {sorted(self.tag_names)}"
             raise DefinitionError(f"{self.cls.__name__}.having: {problem}") from None
         if not texts:
-            raise DefinitionError(f"{self.cls.__name__}.having: name at least 1 of its tags {sorted(self.tag_names)}")
+            raise DefinitionError(f"{self.cls.__name__}.having: pass at least 1 of the tags {sorted(self.tag_names)}")
         return Once(item_of(self._types, texts), self)
 
 
@@ -123,13 +135,13 @@ def event(
 ) -> Any:
     """Declare a class to be an event.
 
-    `type` is its name in the store, by default that of the class. `upgrades[n]` turns the fields
-    of version n into those of n + 1. Unknown fields in stored data are refused unless declared to
-    be ignored. `codec` makes the codec, JSON by default.
+    `type` is the name of the type in the store, by default the name of the class. `upgrades[n]` is a function that
+    turns the fields of version n into those of version n + 1. Unknown fields in stored data raise `EventUnreadable`,
+    unless `unknown_fields="ignore"`. `codec` makes the codec, by default JSON.
     """
     if unknown_fields not in ("refuse", "ignore"):
-        raise DefinitionError(f"unknown_fields: 'refuse' or 'ignore', not {unknown_fields!r}")
-    visible = names_around(1)
+        raise DefinitionError(f"unknown_fields must be 'refuse' or 'ignore', not {unknown_fields!r}")
+    visible = visible_names(1)
 
     def declare(given: Any) -> Any:
         name = checked_type(type if type is not None else given.__name__, "type")
@@ -137,9 +149,9 @@ def event(
         refuse = unknown_fields == "refuse"
         made, annotations = _made(given, visible, refuse)
         if "having" in annotations:
-            raise DefinitionError(f"{name}: 'having' is taken; name the field otherwise")
+            raise DefinitionError(f"{name}: the field name 'having' is reserved; rename the field")
         declaration: Declaration[Any] = Declaration(
-            made, annotations, name, version, upgrades or {}, codec(made, refuse), codec is json_codec
+            made, annotations, name, version, upgrades or {}, codec(made, refuse), codec
         )
         made.__event__ = declaration
         made.having = declaration.having
@@ -149,12 +161,12 @@ def event(
 
 
 def having(cls: type, **tags: object) -> Once:
-    """`cls.having(...)`, in the form that type checkers understand."""
+    """The same as `cls.having(...)`, in a form that type checkers understand."""
     return declaration_of(cls).having(**tags)
 
 
 def declaration_of(cls: type[T]) -> Declaration[T]:
-    """What `@event` knows of the class."""
+    """The declaration of an event class."""
     declaration: Declaration[T] | None = getattr(cls, "__event__", None)
     if declaration is None or declaration.cls is not cls:
         raise DefinitionError(f"{getattr(cls, '__qualname__', cls)} is not an event: declare it with @event")
@@ -162,21 +174,21 @@ def declaration_of(cls: type[T]) -> Declaration[T]:
 
 
 class EventTypes:
-    """A set of event classes, to read what is stored: the right class by type.
+    """A set of event classes that decodes stored events by their type.
 
-    What is none of them is handled as declared: `unknown="refuse"` raises `TypeUnknown`,
-    `unknown="keep"` gives the stored event as it is.
+    For an event of another type, `unknown="refuse"` raises `TypeUnknown`, and `unknown="keep"` returns the stored
+    event.
     """
 
     def __init__(self, *classes: type, unknown: Literal["refuse", "keep"] = "refuse") -> None:
         if unknown not in ("refuse", "keep"):
-            raise DefinitionError(f"unknown: 'refuse' or 'keep', not {unknown!r}")
+            raise DefinitionError(f"unknown must be 'refuse' or 'keep', not {unknown!r}")
         self._keep = unknown == "keep"
         self._by_type: dict[str, Declaration[Any]] = {}
         for cls in classes:
             declaration: Declaration[Any] = declaration_of(cls)
             if declaration.type in self._by_type:
-                raise DefinitionError(f"two classes are declared for the type {declaration.type!r}")
+                raise DefinitionError(f"EventTypes got two classes for the type {declaration.type!r}; pass one of them")
             self._by_type[declaration.type] = declaration
 
     @property
@@ -192,11 +204,11 @@ class EventTypes:
         raise self._unknown(stored)
 
     def json(self, stored: SequencedEvent) -> bytes:
-        """What `decode` gives, as JSON; a type that is none of these is refused in any case.
+        """The event as JSON. Raises `TypeUnknown` for a type that is not in the set, also with `unknown="keep"`.
 
-        The stored bytes are read and written anew: a store takes any bytes under any type, so they may be no JSON, or
-        hold fields that the class does not know. What does not fit the class raises `EventUnreadable`. Whether the
-        fields agree with the event's tags is not checked.
+        The event is decoded and encoded again, because a store accepts any bytes under any type: they may not be JSON,
+        or may hold fields that the class does not have. Raises `EventUnreadable` for data that does not fit the class.
+        Does not check whether the fields agree with the event's tags.
         """
         declaration = self._by_type.get(stored.type)
         if declaration is None:
@@ -204,11 +216,14 @@ class EventTypes:
         return declaration.json(stored)
 
     def _unknown(self, stored: SequencedEvent) -> TypeUnknown:
-        return TypeUnknown(stored, f"none of the classes for {sorted(self._by_type)} is declared for it")
+        return TypeUnknown(stored, f"this EventTypes has classes for {sorted(self._by_type)} only")
 
 
 def encode(event: object, metadata: Mapping[str, str] | None = None, tag: str | None = None) -> Event:
-    """A typed event as the store takes it; an `Event` made by hand passes as it is."""
+    """A typed event as the store accepts it. An `Event` is returned without being checked.
+
+    Raises `InvalidInput`, which names the class and the field, for an event that its own class could not read back.
+    """
     if type(event) is Event:
         if metadata or tag is not None:
             tags = event.tags if tag is None else event.tags | {tag}
@@ -220,7 +235,7 @@ def encode(event: object, metadata: Mapping[str, str] | None = None, tag: str | 
 
 
 def _made(given: Any, visible: dict[str, Any], refuse: bool) -> tuple[Any, dict[str, Any]]:
-    """The class that will be the event, and the annotations of its fields."""
+    """The event class and the annotations of its fields."""
     known = isinstance(given, msgspec.StructMeta) or dataclasses.is_dataclass(given) or is_pydantic(given)
     if known:
         names = given.model_fields if is_pydantic(given) else getattr(given, "__struct_fields__", None)
@@ -232,10 +247,10 @@ def _made(given: Any, visible: dict[str, Any], refuse: bool) -> tuple[Any, dict[
 
 
 def _struct(given: Any, visible: dict[str, Any], refuse: bool) -> tuple[Any, dict[str, Any]]:
-    """A plain class of annotated fields, as an immutable struct."""
+    """Turn a plain class of annotated fields into an immutable struct."""
     own = dict(vars(given))
     where = given.__qualname__
-    annotations = {name: evaluated(hint, visible, where) for name, hint in own.pop("__annotations__", {}).items()}
+    annotations = {name: evaluate(hint, visible, where) for name, hint in own.pop("__annotations__", {}).items()}
     fields = [(name, hint, own.pop(name)) if name in own else (name, hint) for name, hint in annotations.items()]
     for name in ("__dict__", "__weakref__"):
         own.pop(name, None)

@@ -1,8 +1,7 @@
-"""What annotations mean, also where they are strings and name things local to a function.
+"""Evaluate annotations that are strings, including those that name classes local to a function.
 
-`from __future__ import annotations` turns annotations into text. They are evaluated here in the
-module that holds them, then in the functions around the declaration, so that events declared
-inside a test are found as well as those of a module.
+`from __future__ import annotations` turns annotations into strings. `evaluate` evaluates them with the names of the
+module and of the functions around the declaration, so that events declared inside a test function are found, too.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from typing import Any, Union, get_args, get_origin
 from .errors import DefinitionError
 
 
-def names_around(depth: int) -> dict[str, Any]:
-    """What is visible where the caller's caller, `depth` frames up, makes a declaration."""
+def visible_names(depth: int) -> dict[str, Any]:
+    """The names visible in the frame `depth` above the caller: module globals and the locals of enclosing calls."""
     frame = sys._getframe(depth + 1)
     module = frame.f_globals
     layers: list[Mapping[str, Any]] = []
@@ -30,8 +29,8 @@ def names_around(depth: int) -> dict[str, Any]:
     return visible
 
 
-def evaluated(annotation: object, visible: Mapping[str, Any], where: str) -> Any:
-    """The annotation as an object."""
+def evaluate(annotation: object, visible: Mapping[str, Any], where: str) -> Any:
+    """The annotation as an object; a string is evaluated."""
     if not isinstance(annotation, str):
         return annotation
     try:
@@ -45,3 +44,10 @@ def alternatives(annotation: object) -> tuple[Any, ...]:
     if get_origin(annotation) in (Union, UnionType):
         return get_args(annotation)
     return (annotation,)
+
+
+def location_of(function: Any) -> str:
+    """Name, file and line of a function, for messages. Many handlers are called `_`, so the name is not enough."""
+    name = getattr(function, "__qualname__", None) or repr(function)
+    code = getattr(function, "__code__", None)
+    return name if code is None else f"{name} ({code.co_filename}:{code.co_firstlineno})"

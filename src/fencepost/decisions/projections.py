@@ -1,71 +1,79 @@
-"""Projections: what a decision needs to know, as a fold over exactly the events that matter.
+"""Projections: the state that a decision needs, folded from the events in its boundary.
 
-A projection class names the events it handles, one method each, and is scoped by tags, its
-parameters. Both together are its boundary: the query that finds its events is the query that an
-append is checked against, so a decision is protected against exactly what it has read.
+A projection class has one method for each kind of event that it handles, and parameters that scope it by tags. Together
+they are its boundary, a query. A decision reads with this query and its append is conditional on the same query, so the
+two cannot differ.
 
-An instance is plain data that can be pickled, knows no store, and takes stored events one by one
-in `apply`: the same class decides in a service, answers a read, and folds in a data pipeline.
+An instance is plain data: it can be pickled, has no reference to a store, and `apply` takes stored events one by one.
+The same class therefore works in a service, in a read and in a Spark job.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
-from ..model import QueryItem, SequencedEvent
+from ..model import Query, QueryItem, SequencedEvent, query_of_items
 from .definitions import Definition
 from .errors import DefinitionError
-from .handlers import Body
-from .hints import evaluated, names_around
+from .handlers import ClassBody, Handler
+from .hints import evaluate, location_of, visible_names
 from .tags import tag_fields, tag_text
 
 AnyProjection = TypeVar("AnyProjection", bound="Projection")
+Made = TypeVar("Made")
 
-# What every projection has; a field of that name would hide it.
+# Attributes of every projection, which fields must not hide.
 RESERVED = frozenset({"apply", "definition", "position"})
 
 
 class ProjectionMeta(type):
-    """Reads the class body into a definition, and scopes each instance when it is made."""
+    """Builds the definition from the class body, and the scope of each instance from its arguments."""
 
     definition: Definition
 
     @classmethod
-    def __prepare__(mcls, name: str, bases: tuple[type, ...], /, **options: Any) -> Body:
-        return Body()
+    def __prepare__(mcls, name: str, bases: tuple[type, ...], /, **options: Any) -> ClassBody:
+        return ClassBody()
 
     def __new__(
-        mcls, name: str, bases: tuple[type, ...], body: Body, *, version: int = 1, snapshot_every: int | None = None
+        mcls,
+        name: str,
+        bases: tuple[type, ...],
+        body: ClassBody,
+        *,
+        version: int = 1,
+        snapshot_every: int | None = None,
     ) -> ProjectionMeta:
         cls = super().__new__(mcls, name, bases, dict(body))
         parents = [base.definition for base in bases if isinstance(base, ProjectionMeta)]
         name = f"{cls.__module__}.{cls.__qualname__}"
         if parents:
-            body_of = Reader(name, body, names_around(1), parents)
+            body_of = ClassBodyReader(name, body, visible_names(1), parents)
             cls.definition = body_of.definition(version, snapshot_every)
         else:
             cls.definition = Definition(name, (), {}, {}, {})
         return cls
 
-    def __init__(cls, name: str, bases: tuple[type, ...], body: Body, **options: Any) -> None:
+    def __init__(cls, name: str, bases: tuple[type, ...], body: ClassBody, **options: Any) -> None:
         super().__init__(name, bases, body)
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        scope = cls.definition.scope
-        if kwargs or len(args) != len(scope):
-            args = _in_order(cls, args, kwargs)
+    # With this return type, type checkers take the parameters from the fields or `__init__` of the class.
+    def __call__(cls: type[Made], *args: Any, **kwargs: Any) -> Made:
         made: Any = cls
+        scope = made.definition.scope
+        if kwargs or len(args) != len(scope):
+            args = _in_order(made, args, kwargs)
         projection: Any = object.__new__(made)
         projection._values = args
-        projection._begin()
-        values = projection.__dict__  # read back, since an __init__ may have put them into a standard form
+        projection._reset()
+        values = projection.__dict__  # because an __init__ may have normalised the values
         projection._tags = {parameter: tag_text(name, values[parameter]) for parameter, name in scope.items()}
-        return projection
+        return projection  # type: ignore[no-any-return]
 
 
 @dataclass_transform(field_specifiers=(dataclasses.field,))
@@ -80,24 +88,24 @@ class Projection(metaclass=ProjectionMeta):
             def _(self, event: DepositMade) -> None:
                 self.amount += event.amount
 
-    Instead of `wallet_id: Tag` the scope can be the parameters of an `__init__`, which are then
-    set as attributes before it runs. Fields with mutable values, such as `[]` or
-    `dataclasses.field(default_factory=list)`, are made anew for each instance.
+    Instead of `wallet_id: Tag`, the scope can be the parameters of an `__init__`, which are set as attributes before
+    it runs. Mutable initial values, such as `[]` or `dataclasses.field(default_factory=list)`, are created for each
+    instance.
     """
 
     __slots__ = ("__dict__", "_tags", "_values", "position")
 
     definition: ClassVar[Definition]
     position: int
-    """The position of the last event applied, 0 when there is none."""
+    """The position of the last event applied, or 0."""
 
     _values: tuple[Any, ...]
     _tags: dict[str, str]
 
     def apply(self, stored: SequencedEvent) -> bool:
-        """Take the event in if it is in this projection's boundary. False: it is not.
+        """Apply a stored event. Returns False, and changes nothing, if it is not in this projection's boundary.
 
-        Events are given in the order of their positions.
+        Events must be applied in the order of their positions.
         """
         bound = self.definition.handler(stored.type)
         if bound is None:
@@ -109,13 +117,13 @@ class Projection(metaclass=ProjectionMeta):
         self.position = stored.position
         return True
 
-    def _begin(self) -> None:
-        """The state before any event."""
+    def _reset(self) -> None:
+        """Set the state before any event."""
         cls = type(self)
         definition = cls.definition
         self.position = 0
         state = self.__dict__
-        for name, value in zip(definition.scope, self._values):  # noqa: B905  as many as were counted when it was made
+        for name, value in zip(definition.scope, self._values):  # noqa: B905  the metaclass checked the number
             state[name] = value
         if definition.factories:
             for name, make in definition.factories.items():
@@ -136,51 +144,69 @@ class Projection(metaclass=ProjectionMeta):
         return f"<{type(self).__name__}({scope}) at {self.position}: {state}>"
 
 
-def afresh(projection: AnyProjection) -> AnyProjection:
-    """A projection of the same scope, before any event."""
+def fresh(projection: AnyProjection) -> AnyProjection:
+    """A new projection with the same scope, before any event."""
     twin = object.__new__(type(projection))
     twin._values = projection._values
     twin._tags = projection._tags
-    twin._begin()
+    twin._reset()
     return twin
 
 
 def items_of(projection: Projection) -> tuple[QueryItem, ...]:
-    """The projection's boundary."""
+    """The projection's boundary as query items."""
     items = projection.definition.items(tuple(projection._tags.values()))
     if not items:
-        raise DefinitionError(f"{projection.definition.name} handles no event; give it a method with @on")
+        raise DefinitionError(f"{projection.definition.name} handles no events; add a method with @on")
     return items
 
 
+def query_of(projections: Sequence[Projection]) -> Query:
+    """One query that matches the events of all the projections. Items with the same tags become one item."""
+    if len(projections) == 1:
+        return query_of_items(items_of(projections[0]))
+    return Query(_united([item for projection in projections for item in items_of(projection)]))
+
+
+def _united(items: Iterable[QueryItem]) -> list[QueryItem]:
+    by_tags: dict[frozenset[str], QueryItem] = {}
+    for item in items:
+        other = by_tags.get(item.tags)
+        if other is None or not item.types:
+            by_tags[item.tags] = item
+        elif other.types and not item.types <= other.types:
+            by_tags[item.tags] = QueryItem(types=item.types | other.types, tags=item.tags)
+    return list(by_tags.values())
+
+
 def scope_of(projection: Projection) -> tuple[str, ...]:
-    """The tags that the projection is scoped by, in the order of its parameters."""
+    """The tags of the projection's scope, in the order of its parameters."""
     return tuple(projection._tags.values())
 
 
 def values_of(projection: Projection) -> tuple[Any, ...]:
-    """What the projection was made with; a UUID and its text are different values of one tag."""
+    """The arguments of the projection. A UUID and its text are different values of the same tag."""
     return projection._values
 
 
 def state_of(projection: Projection) -> dict[str, Any]:
-    """The fields that events change, with their values."""
+    """The fields that events change, and their values."""
     definition = projection.definition
     state = {name: getattr(projection, name) for name in definition.state}
     for name, value in projection.__dict__.items():
         if name not in definition.scope and name not in state:
-            state[name] = value  # set in __init__ or by a handler, without having been declared
+            state[name] = value  # set in __init__ or by a handler, but not declared in the class
     return state
 
 
-class Reader:
-    """Reads a class body: scope, state and handlers, on top of those of the parents."""
+class ClassBodyReader:
+    """Reads scope, state and handlers from a class body, and adds those of the parent classes."""
 
-    def __init__(self, name: str, body: Body, visible: dict[str, Any], parents: list[Definition]) -> None:
+    def __init__(self, name: str, body: ClassBody, visible: dict[str, Any], parents: list[Definition]) -> None:
         self._name = name
         self._body = body
         own: dict[str, Any] = body.get("__annotations__", {})
-        hints = {field: evaluated(hint, visible, name) for field, hint in own.items()}
+        hints = {field: evaluate(hint, visible, name) for field, hint in own.items()}
         self._constants = {field for field, hint in hints.items() if "ClassVar" in str(hint)}
         self._hints = {field: hint for field, hint in hints.items() if field not in self._constants}
         self._visible = visible
@@ -189,37 +215,62 @@ class Reader:
     def definition(self, version: int, snapshot_every: int | None) -> Definition:
         hidden = RESERVED & (self._body.keys() | self._hints.keys())
         if hidden:
-            raise DefinitionError(f"{self._name}: {sorted(hidden)} are taken; name the fields otherwise")
+            raise DefinitionError(f"{self._name}: the names {sorted(hidden)} are reserved; rename the fields")
         scope = self._scope()
         state, factories = self._state(scope)
+        self._check_handlers()
         handlers = [handler for parent in self._parents for handler in parent.handlers] + self._body.handlers
         types = self._scope_types(scope)
         return Definition(self._name, tuple(handlers), scope, state, factories, version, snapshot_every, types)
 
+    def _check_handlers(self) -> None:
+        """Refuse two handlers for one type, of which only the last would be called.
+
+        This applies to handlers in one class body, and to handlers of two parents unless the class has its own handler
+        for the type. Replacing the handler of a parent is allowed.
+        """
+        own: dict[str | None, Handler] = {}
+        for handler in self._body.handlers:
+            for type in _handled(handler):
+                if type in own:
+                    self._refuse(type, own[type], handler, "merge them into one handler")
+                own[type] = handler
+        inherited: dict[str | None, Handler] = {}
+        for parent in self._parents:
+            called = {type: handler for handler in parent.handlers for type in _handled(handler)}
+            for type, handler in called.items():
+                if inherited.setdefault(type, handler) != handler and type not in own:
+                    self._refuse(type, inherited[type], handler, "define a handler for it in this class")
+
+    def _refuse(self, type: str | None, first: Handler, second: Handler, advice: str) -> None:
+        what = "events of every other type" if type is None else f"the stored type {type!r}"
+        both = f"{location_of(first.method)} and {location_of(second.method)}"
+        raise DefinitionError(f"{self._name}: 2 handlers for {what}, {both}; {advice}")
+
     def _scope(self) -> dict[str, str]:
         if "__init__" in self._body:
-            return self._parameters(self._body["__init__"])
+            hints = self._parameters()
+            return {name: tag_fields({name: hint}).get(name, name) for name, hint in hints.items()}
         inherited = {parameter: name for parent in self._parents for parameter, name in parent.scope.items()}
         return inherited | tag_fields(self._hints)
 
-    def _parameters(self, init: Callable[..., None]) -> dict[str, str]:
-        names = {}
-        for parameter in list(inspect.signature(init).parameters.values())[1:]:
+    def _parameters(self) -> dict[str, Any]:
+        """The parameters of `__init__` and their annotations."""
+        hints = {}
+        for parameter in list(inspect.signature(self._body["__init__"]).parameters.values())[1:]:
             if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
                 raise DefinitionError(
-                    f"{self._name}: {parameter} does not scope it; every parameter is a tag by its name"
+                    f"{self._name}: the parameter {parameter} of __init__ cannot be a tag; make it positional"
                 )
-            hint = evaluated(parameter.annotation, self._visible, self._name)
-            names[parameter.name] = tag_fields({parameter.name: hint}).get(parameter.name, parameter.name)
-        return names
+            hints[parameter.name] = evaluate(parameter.annotation, self._visible, self._name)
+        return hints
 
     def _scope_types(self, scope: Mapping[str, str]) -> dict[str, Any]:
         known = {parameter: hint for parent in self._parents for parameter, hint in parent.scope_types.items()}
         known |= self._hints
         if "__init__" in self._body:
-            for parameter in list(inspect.signature(self._body["__init__"]).parameters.values())[1:]:
-                if parameter.annotation is not parameter.empty:
-                    known[parameter.name] = evaluated(parameter.annotation, self._visible, self._name)
+            annotated = self._parameters().items()
+            known |= {name: hint for name, hint in annotated if hint is not inspect.Parameter.empty}
         return {parameter: known.get(parameter, str) for parameter in scope}
 
     def _state(self, scope: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Callable[[], Any]]]:
@@ -232,12 +283,14 @@ class Reader:
             factories.pop(name, None)
             if isinstance(value, dataclasses.Field):
                 factories[name] = self._factory(name, value)
-            elif type(value).__hash__ is None:  # a list, a dict, a set: what is not shared safely
+            elif type(value).__hash__ is None:  # a list, dict or set, which instances must not share
                 factories[name] = partial(deepcopy, value)
         for name, hint in self._hints.items():
             if name not in scope and name not in state:
                 if "__init__" not in self._body:
-                    raise DefinitionError(f"{self._name}: {name!r} is no Tag, and has no value to begin with")
+                    raise DefinitionError(
+                        f"{self._name}: {name!r} needs an initial value, or the annotation Tag if it is a tag"
+                    )
                 state[name] = hint
         return state, factories
 
@@ -245,8 +298,13 @@ class Reader:
         if value.default_factory is not dataclasses.MISSING:
             return value.default_factory
         if value.default is dataclasses.MISSING:
-            raise DefinitionError(f"{self._name}: {name!r} has no value to begin with")
+            raise DefinitionError(f"{self._name}: {name!r} needs an initial value")
         return partial(deepcopy, value.default)
+
+
+def _handled(handler: Handler) -> list[str | None]:
+    """The stored types that the handler handles; None stands for all other types."""
+    return [declaration.type for declaration in handler.declarations] or [None]
 
 
 def _is_behaviour(value: object) -> bool:
@@ -254,7 +312,7 @@ def _is_behaviour(value: object) -> bool:
 
 
 def _in_order(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """The arguments of a call as one tuple in the order of the scope."""
+    """The arguments of a call as a tuple, in the order of the scope."""
     scope = cls.definition.scope
     if cls.__init__ is not object.__init__:
         bound = inspect.signature(cls.__init__).bind(None, *args, **kwargs)
@@ -262,6 +320,6 @@ def _in_order(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[
         return bound.args[1:]
     given = dict(zip(scope, args, strict=False)) | kwargs
     if len(args) > len(scope) or given.keys() != scope.keys() or len(given) != len(args) + len(kwargs):
-        wanted = ", ".join(scope) or "nothing"
-        raise TypeError(f"{cls.__name__} is scoped by {wanted}; given were {args} and {kwargs}")
+        wanted = f"({', '.join(scope)})"
+        raise TypeError(f"{cls.__name__}{wanted}: wrong arguments {args} {kwargs or ''}".rstrip())
     return tuple(given[parameter] for parameter in scope)

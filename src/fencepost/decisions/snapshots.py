@@ -1,11 +1,14 @@
-"""Snapshots: a projection's state at a position, to fold forward from. A cache and nothing else.
+"""Snapshots: the state of a projection at a position, from which later folds start. They are only a cache.
 
-A snapshot is found by the projection's definition and scope, and the definition's fingerprint
-covers its code, constants, state and events: a changed class finds nothing and folds from the
-beginning. What the class only uses it cannot see, and has a `version` for that. A snapshot
-remembers its anchor, the last event folded into it, and the read that folds forward begins *with*
-the anchor: if the log has another event there, or none, the snapshot is of another history and is
-thrown away. So a snapshot can spare work, but is not believed when it is wrong.
+The key of a snapshot is the fingerprint of the projection class and its scope. The fingerprint covers the code,
+constants and fields of the class and of its events, so a changed class ignores old snapshots and folds from the
+beginning. It does not cover functions and constants defined elsewhere; raise `version` when those change.
+
+A snapshot is verified twice before it is used. First, a stored snapshot has a seal, a digest of its content, its key
+and the first event of its log; a wrong seal means that it is damaged or belongs to another store. Second, a snapshot
+holds a digest of the last event folded into it, its anchor. The next read starts with that event; if the log has
+another event there, or none, the snapshot belongs to another history. A snapshot that fails is ignored, counted,
+logged and replaced: tests/decisions/test_snapshots.py.
 """
 
 from __future__ import annotations
@@ -28,25 +31,25 @@ from .codecs import fields_of
 from .definitions import SNAPSHOT_TYPE, Definition
 from .errors import DefinitionError
 from .projections import Projection, scope_of, state_of, values_of
-from .steps import AnyStore, Append, Course, Elsewhere, Read
-from .texts import text_of
+from .stable_repr import stable_repr
+from .steps import AnyStore, AppendEvents, OnStore, ReadEvents, Steps, check_store
 
 Store = TypeVar("Store", bound=AnyStore)
 
-# What `__name__` of a class may be, if it is part of its code.
+# Class attributes with names like `__init__` that count as behaviour in the fingerprint.
 BEHAVIOUR: Final = (FunctionType, property, staticmethod, classmethod)
 
-# What may be an ancestor of a projection or an event, and changes with a version of its own.
+# Base classes from these packages are not part of the fingerprint.
 LIBRARIES: Final = frozenset({"abc", "builtins", "enum", "msgspec", "pydantic", "typing"})
 
-# How a field is found in stored data, and what it is where it is missing there.
+# Attributes of a field that decide how it is decoded from stored data.
 OF_A_FIELD: Final = ("name", "encode_name", "alias", "validation_alias", "default", "default_factory")
 
 log = logging.getLogger(__name__)
 
 
-class Snapshot(msgspec.Struct, frozen=True):
-    """The state after the event at `position`, which has the given digest."""
+class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The state after the event at `position`; `digest` is the digest of that event."""
 
     position: int
     digest: bytes
@@ -55,61 +58,126 @@ class Snapshot(msgspec.Struct, frozen=True):
     def is_anchored_at(self, event: SequencedEvent) -> bool:
         return event.position == self.position and digest_of(event) == self.digest
 
+    def seal(self, key: bytes, origin: bytes) -> bytes:
+        """A digest of the snapshot, its key and the origin of its log. It detects damage; it is not a signature."""
+        whole = msgspec.json.encode((key, origin, self.position, self.digest, self.state))
+        return hashlib.blake2b(whole, digest_size=32).digest()
 
-# Snapshots that are yet to be stored, with the names of their projections, by key.
-Unkept: TypeAlias = dict[str, tuple[str, Snapshot]]
+
+class StoredSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A snapshot as it is stored in `keep_in`."""
+
+    snapshot: Snapshot
+    seal: bytes
+
+
+class SnapshotLookup(msgspec.Struct, frozen=True):
+    """The intact snapshot that was found, if any, and whether a damaged one must be replaced."""
+
+    snapshot: Snapshot | None = None
+    replace: bool = False
+
+
+# Snapshots that must still be stored in `keep_in`: key to name of the projection and snapshot.
+UnsavedSnapshots: TypeAlias = dict[bytes, tuple[str, Snapshot]]
 
 
 class Cached(Generic[Store]):
-    """A store, with snapshots of projections that are made with `snapshot_every`.
+    """A store with snapshots of the projections that have `snapshot_every`.
 
         store = Cached(fencepost.open("wallet.db"))
         withdraw(store, Balance("w1"), ...)
 
-    Up to `limit` snapshots are held in memory, those used last. With `keep_in`, which may be the
-    same store or better another one, they are also stored there and survive the process. That
-    happens after the decision: in the same store they may be in its boundary.
+    The `limit` most recently used snapshots are held in memory. If `keep_in` is a store, snapshots are also stored
+    there and survive the process; another store than the decision's own is better. They are stored after the decision,
+    because in the same store they may match its boundary.
+
+    `ignored` counts snapshots that were found but not used, because they were damaged or belong to another store or
+    history. Each is also logged as a warning by the logger `fencepost.decisions.snapshots`.
     """
 
     def __init__(self, store: Store, *, limit: int = 10_000, keep_in: AnyStore | None = None) -> None:
+        check_store(store, "Cached")
         self.store = store
+        self.ignored = 0
         self._limit = limit
         self._keep_in = keep_in
         self._lock = threading.Lock()
         self._held: OrderedDict[Hashable, Snapshot] = OrderedDict()
+        self._origin: tuple[Store, bytes] | None = None
 
-    def load(self, projection: Projection) -> Course[Snapshot | None]:
-        """The snapshot of a projection with this definition and scope, if there is one."""
+    def load(self, projection: Projection) -> Steps[SnapshotLookup]:
+        """Look up the snapshot of a projection with this definition and scope."""
         if projection.definition.snapshot_every is None:
-            return None
-        place = _place_of(projection)
+            return SnapshotLookup()
+        key = _memory_key(projection)
         with self._lock:
-            snapshot = self._held.get(place)
+            snapshot = self._held.get(key)
             if snapshot is not None:
-                self._held.move_to_end(place)
-        if snapshot is None and self._keep_in is not None:
-            key = key_of(projection)
-            events, _ = yield Elsewhere(self._keep_in, Read(Query.of(types={SNAPSHOT_TYPE}, tags={key}), newest=True))
-            if events:
-                snapshot = msgspec.json.decode(events[0].data, type=Snapshot)
-                self._hold(place, snapshot)
-        return snapshot
+                self._held.move_to_end(key)
+        if snapshot is not None or self._keep_in is None:
+            return SnapshotLookup(snapshot)
+        try:
+            snapshot = yield from self._load_kept(projection)
+        except (StoreError, ValueError) as error:
+            self.ignore(projection, str(error))
+            return SnapshotLookup(replace=not isinstance(error, StoreError))
+        if snapshot is not None:
+            self._hold(key, snapshot)
+        return SnapshotLookup(snapshot)
 
-    def save(self, projection: Projection, anchor: SequencedEvent) -> Unkept:
-        """Remember the state, which must be that right after the anchor. Gives what is left to `keep`."""
+    def ignore(self, projection: Projection, reason: str) -> None:
+        """Count and log that the snapshot of the projection is not used, and remove it from memory."""
+        with self._lock:
+            self.ignored += 1
+            self._held.pop(_memory_key(projection), None)
+        log.warning("ignored the snapshot of %s %s: %s", projection.definition.name, scope_of(projection), reason)
+
+    def save(self, projection: Projection, anchor: SequencedEvent) -> UnsavedSnapshots:
+        """Hold a snapshot of the state right after the anchor. Returns what `keep` must store."""
         snapshot = Snapshot(anchor.position, digest_of(anchor), encode_state(projection))
-        self._hold(_place_of(projection), snapshot)
+        self._hold(_memory_key(projection), snapshot)
         return {} if self._keep_in is None else {key_of(projection): (projection.definition.name, snapshot)}
 
-    def keep(self, unkept: Unkept) -> Course[None]:
-        """Store what was saved in `keep_in`."""
-        for key, (name, snapshot) in unkept.items():
+    def keep(self, unsaved: UnsavedSnapshots) -> Steps[None]:
+        """Store the snapshots in `keep_in`. A failure is logged and does not fail the decision."""
+        for key, (name, snapshot) in unsaved.items():
             try:
-                event = Event(SNAPSHOT_TYPE, data=msgspec.json.encode(snapshot), tags={key})
-                yield Elsewhere(self._keep_in, Append([event]))
+                origin = yield from self._origin_of_log()
+                kept = StoredSnapshot(snapshot, snapshot.seal(key, origin))
+                event = Event(SNAPSHOT_TYPE, data=msgspec.json.encode(kept), tags={tag_under(key, origin)})
+                yield OnStore(self._keep_in, AppendEvents([event]))
             except (InvalidInput, StoreError) as error:
-                # The decision does not depend on it, so it must not fail for it either.
-                log.warning("the snapshot of %s was not stored: %s", name, error)
+                log.warning("could not store the snapshot of %s: %s", name, error)
+
+    def _load_kept(self, projection: Projection) -> Steps[Snapshot | None]:
+        """The newest snapshot in `keep_in`. Raises ValueError if it is damaged or not for this key and log."""
+        key = key_of(projection)
+        origin = yield from self._origin_of_log()
+        query = Query.of(types={SNAPSHOT_TYPE}, tags={tag_under(key, origin)})
+        events, _ = yield OnStore(self._keep_in, ReadEvents(query, limit=1, backwards=True))
+        if not events:
+            return None
+        try:
+            kept = msgspec.json.decode(events[0].data, type=StoredSnapshot)
+            if kept.seal != kept.snapshot.seal(key, origin):
+                raise ValueError("its seal is wrong")
+            # Fails if the inside of a field's type has changed, which the key does not cover.
+            _state_decoder(type(projection))(kept.snapshot.state)
+        except Exception as error:
+            where = f"event {events[0].position} in keep_in"
+            raise ValueError(f"{where} is damaged, or does not fit the class: {error}") from error
+        return kept.snapshot
+
+    def _origin_of_log(self) -> Steps[bytes]:
+        """Identifies the log: the digest of its first event, which never changes; b"" if the log is empty."""
+        if self._origin is not None and self._origin[0] is self.store:
+            return self._origin[1]
+        events, _ = yield ReadEvents(Query.all(), limit=1)
+        if not events:
+            return b""
+        self._origin = (self.store, digest_of(events[0]))
+        return self._origin[1]
 
     def _hold(self, key: Hashable, snapshot: Snapshot) -> None:
         with self._lock:
@@ -119,43 +187,51 @@ class Cached(Generic[Store]):
                 self._held.popitem(last=False)
 
 
-def _place_of(projection: Projection) -> Hashable:
-    """In memory a class is what it is, so it needs no fingerprint."""
+def _memory_key(projection: Projection) -> Hashable:
+    """The key in memory. The class itself takes the place of its fingerprint."""
     return type(projection), *_scope_of(projection)
 
 
-def key_of(projection: Projection) -> str:
-    """The tag under which snapshots of this definition and scope are found."""
+def key_of(projection: Projection) -> bytes:
+    """The key of stored snapshots of this definition and scope."""
     scope = msgspec.json.encode(_scope_of(projection))
-    return "snapshot:" + hashlib.sha256(fingerprint(type(projection)) + scope).hexdigest()
+    return hashlib.sha256(fingerprint(type(projection)) + scope).digest()
+
+
+def tag_under(key: bytes, origin: bytes) -> str:
+    """The tag of a stored snapshot. It includes the origin, so one store can keep the snapshots of several."""
+    return "snapshot:" + hashlib.sha256(key + origin).hexdigest()
 
 
 def _scope_of(projection: Projection) -> tuple[str, ...]:
-    """The tags, and the values that they were made of: events are found by the ones, but folded with the others."""
-    return *scope_of(projection), *map(text_of, values_of(projection))
+    """The tags and the arguments they came from. Tags select the events, but handlers see the arguments."""
+    return *scope_of(projection), *map(stable_repr, values_of(projection))
 
 
 def digest_of(event: SequencedEvent) -> bytes:
-    """Of everything that makes the event what it is."""
-    whole = (event.position, event.type, sorted(event.tags), event.recorded_at, event.data)
+    """A digest of the whole event: position, type, tags, time, data, id and metadata."""
+    id, metadata = event.stored_id, sorted(event.metadata.items())
+    whole = (event.position, event.type, sorted(event.tags), event.recorded_at, event.data, id, metadata)
     return hashlib.blake2b(msgspec.msgpack.encode(whole), digest_size=16).digest()
 
 
 def encode_state(projection: Projection) -> bytes:
-    """The state as JSON; refused unless exactly the same state comes back from it."""
+    """The state as JSON. Raises `DefinitionError` unless decoding it returns exactly the same state."""
     state = state_of(projection)
     definition = projection.definition
     undeclared = state.keys() - definition.state.keys()
     if undeclared:
-        raise DefinitionError(f"{definition.name}: for snapshots, declare the fields {sorted(undeclared)} in the class")
+        raise DefinitionError(
+            f"{definition.name}: snapshots need the fields {sorted(undeclared)} to be declared in the class"
+        )
     try:
         data = msgspec.json.encode(state)
         same = vars_of(_state_decoder(type(projection))(data)) == state
     except (TypeError, ValueError) as error:
-        raise DefinitionError(f"{definition.name}: for snapshots, the state must go through JSON: {error}") from error
+        raise DefinitionError(f"{definition.name}: snapshots store the state as JSON, which failed: {error}") from error
     if not same:
-        problem = "the state does not come back from JSON as it was; annotate its fields with their exact types"
-        raise DefinitionError(f"{definition.name}: for snapshots, {problem}")
+        problem = "the state changes when it is stored as JSON; annotate its fields with their exact types"
+        raise DefinitionError(f"{definition.name}: {problem}")
     return data
 
 
@@ -176,10 +252,10 @@ def _state_decoder(cls: type[Projection]) -> Any:
 
 @cache
 def fingerprint(cls: type[Projection]) -> bytes:
-    """Of everything in the class, and in those of its events, that decides what its state is.
+    """A digest of everything in the projection class and its event classes that determines the state.
 
-    What their code uses from elsewhere is not seen, be it a function, a constant of the module, or what is inside the
-    type of a field: who changes that raises `version`.
+    It does not cover what their code uses from elsewhere: functions, constants of the module, and the inside of field
+    types. Raise `version` when those change.
     """
     digest = hashlib.sha256()
     for part in _parts(cls, cls.definition):
@@ -189,26 +265,29 @@ def fingerprint(cls: type[Projection]) -> bytes:
 
 
 def _parts(cls: type[Projection], definition: Definition) -> Iterator[str]:
-    yield f"2 {sys.implementation.cache_tag} {definition.name} {definition.version}"
-    yield f"{text_of(definition.scope)} {text_of(definition.state)}"
+    yield f"3 {sys.implementation.cache_tag} {definition.name} {definition.version}"
+    yield f"{stable_repr(definition.scope)} {stable_repr(definition.state)}"
     yield from _members(cls)
     for handler in definition.handlers:
-        yield f"{text_of(handler.method)} {text_of(handler.scope)}"
+        yield f"{stable_repr(handler.method)} {stable_repr(handler.scope)}"
         for declaration in handler.declarations:
-            yield f"{declaration.type} {declaration.version} {text_of(declaration.fields)}"
-            yield text_of([[getattr(each, name, None) for name in OF_A_FIELD] for each in fields_of(declaration.cls)])
+            yield f"{declaration.type} {declaration.version} {stable_repr(declaration.fields)}"
+            yield stable_repr(
+                [[getattr(each, name, None) for name in OF_A_FIELD] for each in fields_of(declaration.cls)]
+            )
             yield from _members(declaration.cls)
-            yield text_of(sorted(declaration.upgrades.items()))
+            yield stable_repr(sorted(declaration.upgrades.items()))
+            yield stable_repr(declaration.codec_factory)
 
 
 def _members(cls: type) -> Iterator[str]:
-    """What the class and its ancestors consist of, but for what Python and libraries note about them."""
+    """The attributes of the class and its base classes, except those that Python and libraries add."""
     for ancestor in cls.__mro__:
         if ancestor is Projection or ancestor.__module__.partition(".")[0] in LIBRARIES:
             continue
         for name, value in sorted(vars(ancestor).items()):
             noted = name.startswith("__") and name.endswith("__") and not isinstance(value, BEHAVIOUR)
             if not noted and not isinstance(value, Definition):
-                yield f"{name} {text_of(value)}"
+                yield f"{name} {stable_repr(value)}"
             if isinstance(value, type) and value.__qualname__ == f"{ancestor.__qualname__}.{name}":
                 yield from _members(value)

@@ -1,9 +1,8 @@
-"""Tags: the fields of an event by which it can be found, and conflicted with.
+"""Convert fields of events, and parameters of projections, into tags.
 
-A field annotated `Tag` becomes the tag `field:value`; one annotated
-`Annotated[str, tag("wallet_id")]` becomes `wallet_id:value`, so that both sides of a transfer
-carry the same kind of tag. `None` gives no tag, a list or tuple of tags gives one for each.
-Events and projections turn values into tags here and nowhere else, so they cannot disagree.
+A field annotated `Tag` becomes the tag `field:value`. A field annotated `Annotated[str, tag("wallet_id")]` becomes
+`wallet_id:value`, so that both wallets of a transfer have the same kind of tag. None gives no tag, and a list or tuple
+gives one tag for each item. Only this module converts values into tags, so events and projections cannot disagree.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from .hints import alternatives
 
 @dataclass(frozen=True, slots=True)
 class tag:
-    """Marks a field as a tag, under the given name or that of the field."""
+    """Marks a field as a tag with the given name, by default the name of the field."""
 
     name: str | None = None
 
 
 Tag: TypeAlias = Annotated[str, tag()]
 
-# An event's or a projection's field, and the name of the tag that it becomes.
+# Field of an event or projection to name of its tag.
 TagFields: TypeAlias = Mapping[str, str]
 
 
 def tag_fields(annotations: Mapping[str, Any]) -> dict[str, str]:
-    """Which of the fields are tags, and under which names."""
+    """The fields that are tags, and the names of their tags."""
     marked = {name: _marker(annotation) for name, annotation in annotations.items()}
     return {name: marker.name or name for name, marker in marked.items() if marker is not None}
 
@@ -49,11 +48,11 @@ def tag_text(name: str, value: object) -> str:
         return tag_text(name, value.value)
     if isinstance(value, (str, int, UUID, date)) and not isinstance(value, bool):
         return f"{name}:{value}"
-    raise InvalidInput(name, f"a tag is a str, int, UUID, date or Enum, not {type(value).__name__}")
+    raise InvalidInput(name, f"the value of a tag must be a str, int, UUID, date or Enum, not {type(value).__name__}")
 
 
 def tags_of(fields: TagFields) -> Callable[[object], set[str]]:
-    """A function from an event to its tags."""
+    """A function that returns the tags of an event with these fields."""
     pairs = tuple(fields.items())
 
     def tags(event: object) -> set[str]:
@@ -72,7 +71,7 @@ def tags_of(fields: TagFields) -> Callable[[object], set[str]]:
 
 
 def _marker(annotation: object) -> tag | None:
-    """The mark on the annotation itself, on a member of a union, or on the items of a collection."""
+    """The `tag` in the annotation itself, in a member of a union, or in the item type of a collection."""
     for member in alternatives(annotation):
         if get_origin(member) is Annotated:
             for extra in get_args(member)[1:]:

@@ -1,0 +1,253 @@
+"""Load what a decision needs: its projections as of one head, and the events of an earlier identical call.
+
+Without snapshots this is one read with one query. With snapshots the read starts at the oldest snapshot. Projections
+that have no snapshot are read from the beginning first, and the others up to the same head. If the log does not
+confirm a snapshot, everything is read again from the beginning.
+
+All projections of a decision are folded up to the same head: tests/decisions/test_snapshots.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from copy import deepcopy
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from ..aio import AsyncEventStore
+from ..model import Query, SequencedEvent, query_of_items
+from ..store import EventStore
+from .idempotency import Once
+from .projections import Projection, fresh, query_of
+from .snapshots import Cached, Snapshot, SnapshotLookup, UnsavedSnapshots, restore
+from .steps import AnyStore, ReadEvents, Steps, check_store, run_steps, run_steps_async
+
+P = TypeVar("P", bound=Projection)
+
+
+class DecisionInput(msgspec.Struct):
+    """What a decision is made on: its projections, folded up to `head`, or the events of an earlier call.
+
+    `earlier` are the events that `once` has found; if there are any, the decision was taken before. `searched` is False
+    if `once` was not looked up yet; then the append does it. `unsaved` are new snapshots, to be stored after the
+    decision. `refold` returns the projections as they were before the rule was called.
+    """
+
+    projections: list[Any]
+    head: int
+    earlier: Sequence[SequencedEvent] = ()
+    searched: bool = True
+    unsaved: UnsavedSnapshots = {}
+    refold: Callable[[], list[Any]] = list
+
+
+def load(
+    templates: Sequence[Projection],
+    boundary: Query,
+    once: Once | None,
+    cached: Cached[Any] | None,
+    search_first: bool = True,
+) -> Steps[DecisionInput]:
+    """Read the boundary and fold new projections with the scopes of the templates.
+
+    The same read looks up `once`, unless it starts at a snapshot, where it could miss earlier events. Looking up `once`
+    then takes a read of its own. If `search_first` is False, that read is left to the append or the caller.
+    """
+    if cached is not None and any(template.definition.snapshot_every is not None for template in templates):
+        return (yield from _load_from_snapshots(templates, boundary, once, cached, search_first))
+    events, head = yield ReadEvents(_including(once, boundary))
+    if once is not None:
+        earlier = once.among(events)
+        if earlier:
+            return DecisionInput([], head, earlier)  # the rule will not be called, so it needs no projections
+
+    def fold() -> list[Any]:
+        return _fold([fresh(template) for template in templates], events)
+
+    return DecisionInput(fold(), head, refold=fold)
+
+
+def load_newer(previous: DecisionInput, boundary: Query, once: Once | None) -> Steps[DecisionInput]:
+    """After a conflict, read only the events since the last read and fold them on top of the previous state.
+
+    The rule may have changed the projections that it was given. On the first conflict the previous state is therefore
+    folded again from the events in memory; most decisions meet no conflict, so no copy was made for them. From then on
+    the rule is given copies.
+    """
+    events, head = yield ReadEvents(_including(once, boundary), previous.head)
+    if once is not None:
+        earlier = once.among(events)
+        if earlier:
+            return DecisionInput([], head, earlier)
+    untouched = _fold(previous.refold(), events)
+    return DecisionInput(deepcopy(untouched), head, (), previous.searched, previous.unsaved, lambda: untouched)
+
+
+def _including(once: Once | None, boundary: Query) -> Query:
+    """The boundary, extended by the query item of `once`."""
+    return boundary if once is None else query_of_items((*boundary.items, once.item))
+
+
+def _fold(projections: list[Any], events: Sequence[SequencedEvent]) -> list[Any]:
+    """Apply to each projection the events in its boundary."""
+    if len(projections) == 1:
+        _fold_one(projections[0], events)
+    else:
+        for event in events:
+            for projection in projections:
+                projection.apply(event)
+    return projections
+
+
+def _fold_one(projection: Projection, events: Sequence[SequencedEvent]) -> None:
+    """Apply events that were read with the boundary of this projection alone.
+
+    All of them are in the boundary, so their tags need not be compared; decoding the tags would cost more than
+    everything else here. The exception is a boundary whose items also match events that no handler is for.
+    """
+    definition = projection.definition
+    if not definition.reads_exactly:
+        for event in events:
+            projection.apply(event)
+        return
+    by_type, every = definition.by_type, definition.every
+    for event in events:
+        bound = by_type.get(event.type, every)
+        assert bound is not None
+        bound.handle(projection, event)
+        projection.position = event.position
+
+
+def _load_from_snapshots(
+    templates: Sequence[Projection], boundary: Query, once: Once | None, cached: Cached[Any], search_first: bool
+) -> Steps[DecisionInput]:
+    loaded: list[SnapshotLookup] = []
+    for template in templates:
+        found = yield from cached.load(template)
+        loaded.append(found)
+    snapshots = [each.snapshot for each in loaded]
+    folds, known = yield from _fold_forward(templates, boundary, once, snapshots, search_first)
+    disproved = [each.snapshot is not None and not each.proven for each in folds]
+    for each, wrong in zip(folds, disproved, strict=True):
+        if wrong and each.snapshot is not None:
+            reason = f"the log has a different event at position {each.snapshot.position}, or none"
+            cached.ignore(each.projection, reason)
+    if any(disproved) and not known.earlier:
+        folds, known = yield from _fold_forward(templates, boundary, once, [None] * len(templates), search_first)
+    if known.earlier:
+        return known
+    for each, wrong, found in zip(folds, disproved, loaded, strict=True):
+        every = each.projection.definition.snapshot_every
+        if every is not None and each.last is not None and (wrong or found.replace or each.count >= every):
+            # Taken before the rule gets the projection, because the rule may change it.
+            known.unsaved.update(cached.save(each.projection, each.last))
+    return known
+
+
+def _fold_forward(
+    templates: Sequence[Projection],
+    boundary: Query,
+    once: Once | None,
+    snapshots: Sequence[Snapshot | None],
+    search_first: bool,
+) -> Steps[tuple[list[Fold], DecisionInput]]:
+    """Fold each projection from its snapshot, or from the beginning if it has none; all up to the same head."""
+    anchored = [template for template, snapshot in zip(templates, snapshots, strict=True) if snapshot is not None]
+    others = [template for template, snapshot in zip(templates, snapshots, strict=True) if snapshot is None]
+    head: int | None = None
+    searched = once is None
+    whole: Sequence[SequencedEvent] = ()
+    newer: Sequence[SequencedEvent] = ()
+    if others or (once is not None and search_first):
+        items = query_of(others).items if others else ()
+        if once is not None:
+            # The events of an earlier call may be older than every snapshot, so search from the beginning.
+            items, searched = (*items, once.item), True
+        whole, head = yield ReadEvents(query_of_items(items))
+        earlier = once.among(whole) if once is not None else []
+        if earlier:
+            return [], DecisionInput([], head, earlier)
+    if anchored:
+        query = query_of(anchored) if others else boundary
+        after = min(snapshot.position - 1 for snapshot in snapshots if snapshot is not None)
+        newer, reach = yield ReadEvents(query, after, head if others else None)
+        head = head if others else reach
+    assert head is not None
+
+    def fold() -> list[Fold]:
+        folds = [Fold(fresh(template), snapshot) for template, snapshot in zip(templates, snapshots, strict=True)]
+        _take([each for each in folds if each.snapshot is None], whole)
+        _take([each for each in folds if each.snapshot is not None], newer)
+        return folds
+
+    folds = fold()
+    projections = [each.projection for each in folds]
+    return folds, DecisionInput(projections, head, (), searched, refold=lambda: [each.projection for each in fold()])
+
+
+def _take(folds: Sequence[Fold], events: Sequence[SequencedEvent]) -> None:
+    """Apply the events that were read for these projections."""
+    if len(folds) == 1 and folds[0].projection.definition.reads_exactly:
+        folds[0].take_all(events)
+        return
+    for event in events:
+        for each in folds:
+            each.take(event)
+
+
+class Fold:
+    """A projection that is being folded from a snapshot or from the beginning.
+
+    `proven` says that the log has the event that the snapshot was taken after; `count` and `last` are the number of
+    events applied since, and the last of them.
+    """
+
+    __slots__ = ("count", "last", "projection", "proven", "snapshot")
+
+    def __init__(self, projection: Projection, snapshot: Snapshot | None) -> None:
+        self.projection = projection
+        self.snapshot = snapshot
+        self.proven = False
+        self.count = 0
+        self.last: SequencedEvent | None = None
+        if snapshot is not None:
+            restore(projection, snapshot)
+
+    def take(self, event: SequencedEvent) -> None:
+        if self.snapshot is not None and event.position <= self.snapshot.position:
+            self.proven = self.proven or self.snapshot.is_anchored_at(event)
+        elif self.projection.apply(event):
+            self.count += 1
+            self.last = event
+
+    def take_all(self, events: Sequence[SequencedEvent]) -> None:
+        """Apply events that were read with the boundary of this projection alone, without comparing tags."""
+        if self.snapshot is not None and events and events[0].position <= self.snapshot.position:
+            self.proven = self.snapshot.is_anchored_at(events[0])
+            events = events[1:]
+        _fold_one(self.projection, events)
+        if events:
+            self.count, self.last = len(events), events[-1]
+
+
+@overload
+def project(store: EventStore | Cached[EventStore], projection: P, /) -> P: ...
+@overload
+def project(store: AsyncEventStore | Cached[AsyncEventStore], projection: P, /) -> Coroutine[Any, Any, P]: ...
+def project(store: Any, projection: Any, /) -> Any:
+    """Read and fold a projection: returns a new one with the same scope and all its events applied.
+
+    On an asyncio store the result must be awaited.
+    """
+    cached, store = (store, store.store) if isinstance(store, Cached) else (None, store)
+    check_store(store, "project")
+    steps = _project(projection, cached)
+    return run_steps_async(store, steps) if isinstance(store, AsyncEventStore) else run_steps(store, steps)
+
+
+def _project(template: Projection, cached: Cached[AnyStore] | None) -> Steps[Any]:
+    known = yield from load([template], query_of([template]), None, cached)
+    if cached is not None:
+        yield from cached.keep(known.unsaved)
+    return known.projections[0]
