@@ -1,0 +1,147 @@
+"""Handlers of a consumer: functions, each for the events that its first parameter is annotated with.
+
+    def occupancy(event: StudentSubscribed, tx: sqlite3.Connection) -> None: ...
+
+The annotation is an event class, a union of them, or `SequencedEvent` for every event. A further parameter that is
+annotated `SequencedEvent` gets the stored event; any other one gets the transaction of the target. The consumer's query
+follows from the handlers, so an event that a handler exists for is always read.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..decisions import DefinitionError
+from ..decisions.events import Declaration, declaration_of
+from ..decisions.hints import alternatives, evaluate, location_of
+from ..model import Query, SequencedEvent
+from .records import is_control
+
+Invoke = Callable[[SequencedEvent, Any], Any]
+
+
+class EventHandler:
+    """A function and what it takes."""
+
+    def __init__(self, function: Callable[..., Any], visible: Mapping[str, Any]) -> None:
+        self.function = function
+        self.where = location_of(function)
+        self.is_async = inspect.iscoroutinefunction(function)
+        parameters = list(inspect.signature(function).parameters.values())
+        if not 1 <= len(parameters) <= 3:
+            raise DefinitionError(
+                f"{self.where}: a handler takes the event and, optionally, the transaction and the stored event"
+            )
+        first = parameters[0]
+        if first.annotation is first.empty:
+            raise DefinitionError(f"{self.where}: annotate {first.name!r} with the event that is handled")
+        handled = alternatives(evaluate(first.annotation, visible, self.where))
+        self.declarations: tuple[Declaration[Any], ...] = (
+            () if handled == (SequencedEvent,) else tuple(map(declaration_of, handled))
+        )
+        hints = [evaluate(parameter.annotation, visible, self.where) for parameter in parameters[1:]]
+        self.stored_at = [index for index, hint in enumerate(hints) if hint is SequencedEvent]
+        self.takes_transaction = len(hints) > len(self.stored_at)
+        if len(hints) - len(self.stored_at) > 1:
+            raise DefinitionError(
+                f"{self.where}: two parameters would get the transaction; annotate one SequencedEvent"
+            )
+
+    def invoke(self, declaration: Declaration[Any] | None) -> Invoke:
+        """The call for stored events of one type: one function per shape of handler, chosen before any event."""
+        function = self.function
+        decode: Callable[[SequencedEvent], Any] = _as_it_is if declaration is None else declaration.decode
+        if declaration is not None and declaration.version == 1:
+            if not self.stored_at and not self.takes_transaction:
+                return _directly(function, declaration)
+            decode = _quickly(declaration)
+        if not self.stored_at and not self.takes_transaction:
+            return lambda stored, tx: function(decode(stored))
+        if not self.stored_at:
+            return lambda stored, tx: function(decode(stored), tx)
+        if not self.takes_transaction:
+            return lambda stored, tx: function(decode(stored), stored)
+        if self.stored_at == [0]:
+            return lambda stored, tx: function(decode(stored), stored, tx)
+        return lambda stored, tx: function(decode(stored), tx, stored)
+
+
+def _quickly(declaration: Declaration[Any]) -> Callable[[SequencedEvent], Any]:
+    """Decode nearly all events directly: those without metadata, which are of the only version."""
+    read, decode = declaration.read, declaration.decode
+
+    def decoded(stored: SequencedEvent) -> Any:
+        if stored.raw_metadata is not None:
+            return decode(stored)
+        try:
+            return read(stored.data)
+        except Exception:
+            return decode(stored)  # which says what does not fit
+
+    return decoded
+
+
+def _directly(function: Callable[[Any], Any], declaration: Declaration[Any]) -> Invoke:
+    """As `_quickly`, for handlers that take the event alone, without a call in between."""
+    read, decode = declaration.read, declaration.decode
+
+    def call(stored: SequencedEvent, tx: Any) -> Any:
+        if stored.raw_metadata is not None:
+            return function(decode(stored))
+        try:
+            event = read(stored.data)
+        except Exception:
+            event = decode(stored)
+        return function(event)
+
+    return call
+
+
+def _as_it_is(stored: SequencedEvent) -> SequencedEvent:
+    return stored
+
+
+class Handlers:
+    """The handlers of one consumer by stored type, and the query that finds their events."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._by_type: dict[str, tuple[EventHandler, Invoke]] = {}
+        self._every: tuple[EventHandler, Invoke] | None = None
+
+    def add(self, handler: EventHandler) -> None:
+        if not handler.declarations:
+            if self._every is not None:
+                raise DefinitionError(
+                    f"{self._owner}: 2 handlers for every event, {self._every[0].where} and {handler.where}"
+                )
+            self._every = (handler, handler.invoke(None))
+        for declaration in handler.declarations:
+            known = self._by_type.get(declaration.type)
+            if known is not None:
+                both = f"{known[0].where} and {handler.where}"
+                raise DefinitionError(f"{self._owner}: 2 handlers for the stored type {declaration.type!r}, {both}")
+            self._by_type[declaration.type] = (handler, handler.invoke(declaration))
+
+    @property
+    def types(self) -> frozenset[str]:
+        return frozenset(self._by_type)
+
+    def query(self, tags: Iterable[str]) -> Query:
+        """Every event that has a handler and these tags."""
+        if self._every is not None:
+            return Query.of(tags=tags)
+        return Query.of(types=self._by_type, tags=tags)
+
+    def of(self, type: str) -> tuple[EventHandler, Invoke] | None:
+        """The handler of a stored type. The records of consumers themselves are not handled as every other event."""
+        found = self._by_type.get(type)
+        return found if found is not None or is_control(type) else self._every
+
+    def all(self) -> Iterable[EventHandler]:
+        found = {id(handler): handler for handler, _ in self._by_type.values()}
+        if self._every is not None:
+            found[id(self._every[0])] = self._every[0]
+        return found.values()

@@ -1,0 +1,53 @@
+"""The outbox: events of a store as messages to other systems, at least once, in order per key.
+
+    messages     topics, and messages with their deduplication keys
+    envelopes    CloudEvents 1.0, as JSON and as headers
+    sending      `Outbox`, the consumer that publishes a topic
+    circuits     the circuit breaker of each outbox
+    publishing   what a publisher is, and how it reports errors
+    webhook      HTTP; `signatures` signs requests and verifies them
+    kafka, nats_jetstream, rabbitmq, redis_streams, files    the other publishers
+    loops        an event loop in a thread, for libraries that use asyncio
+
+A library of a broker is imported when a publisher that needs it is created.
+"""
+
+import logging
+
+from .circuits import Breaker, Circuit, CircuitChanged, MessagesPublished
+from .files import FilePublisher, LogPublisher
+from .kafka import KafkaPublisher
+from .messages import Message, Topic
+from .nats_jetstream import NatsPublisher
+from .publishing import MessageRefused, Publisher, PublisherUnavailable, rounds
+from .rabbitmq import RabbitPublisher
+from .redis_streams import RedisPublisher
+from .sending import Outbox
+from .signatures import SignatureRefused, verify_signature
+from .webhook import WebhookPublisher
+
+# Silent unless a program sets up logging.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+__all__ = [
+    "Breaker",
+    "Circuit",
+    "CircuitChanged",
+    "FilePublisher",
+    "KafkaPublisher",
+    "LogPublisher",
+    "Message",
+    "MessageRefused",
+    "MessagesPublished",
+    "NatsPublisher",
+    "Outbox",
+    "Publisher",
+    "PublisherUnavailable",
+    "RabbitPublisher",
+    "RedisPublisher",
+    "SignatureRefused",
+    "Topic",
+    "WebhookPublisher",
+    "rounds",
+    "verify_signature",
+]

@@ -1,0 +1,101 @@
+"""Topics and messages: which events leave the store, and what identifies each of them outside.
+
+    subscriptions = Topic("subscriptions", source="/courses", types={StudentSubscribed}, key="course_id")
+
+A message carries a *deduplication key*, its `id`. It depends only on the event: the event's own id or, if the event has
+none, the source and the position. So whichever process sends the event, and however often, the receiver sees the
+same id (tests/consumers/outbox/test_messages.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any, Final
+
+from ...decisions.events import declaration_of
+from ...errors import InvalidInput
+from ...model import Query, SequencedEvent, checked_name
+
+URI_REFERENCE: Final = re.compile(r"[!$&'()*+,;=:@/?#\[\]\-._~0-9A-Za-z%]+")
+INTERNAL: Final = "fencepost."  # the types of the records that Fencepost itself stores begin with this
+
+
+class Message:
+    """An event on its way to another system. `id` is the deduplication key, `key` what its order is kept by."""
+
+    def __init__(self, topic: Topic, event: SequencedEvent) -> None:
+        self.topic = topic.name
+        self.source = topic.source
+        self.event = event
+        self.id = str(event.id) if event.raw_id is not None else f"{topic.source}#{event.position}"
+        self.key = topic.key_of(event)
+        self.with_metadata = topic.metadata
+
+    @cached_property
+    def envelope(self) -> bytes:
+        """The event as a CloudEvent in JSON."""
+        from .envelopes import structured
+
+        return structured(self)
+
+    @cached_property
+    def line(self) -> bytes:
+        """The envelope without line breaks. In JSON they can only stand between tokens, where they mean nothing."""
+        return self.envelope.replace(b"\n", b" ").replace(b"\r", b" ")
+
+    def __repr__(self) -> str:
+        return f"<message {self.id} of {self.topic!r}: {self.event.type} at {self.event.position}>"
+
+
+class Topic:
+    """The events that other systems may know of.
+
+    `source` is a URI or a path that names this store to receivers. It must differ from that of other stores, and
+    must not change, because it is part of the deduplication key of events without an id. `types` are names or event
+    classes; `tags` selects events that have all of these tags. `query` can be given instead of both. `key` is the name
+    of a tag: events with the same value of this tag stay in order. With `metadata`, the envelope carries the event's
+    metadata.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        source: str,
+        types: Iterable[str | type[Any]] = (),
+        tags: Iterable[str] = (),
+        query: Query | None = None,
+        key: str | None = None,
+        metadata: bool = False,
+    ) -> None:
+        if isinstance(types, str) or isinstance(tags, str):
+            raise InvalidInput("types" if isinstance(types, str) else "tags", "a set is needed, not a string")
+        if not URI_REFERENCE.fullmatch(source):
+            raise InvalidInput("source", f"{source!r} is not a URI or a path, such as '/courses'")
+        if key is not None and (not key or ":" in key):
+            raise InvalidInput("key", f"the name of a tag is needed, the part before the colon, not {key!r}")
+        types, tags = list(types), list(tags)
+        if query is not None and (types or tags):
+            raise InvalidInput("query", "give either a query, or types and tags")
+        self.name = checked_name(name, "topic")
+        self.source = source
+        self.key = key
+        self.metadata = metadata
+        self._types = frozenset(each if isinstance(each, str) else declaration_of(each).type for each in types)
+        self.query = Query.of(types=self._types, tags=tags) if query is None else query
+
+    def includes(self, event: SequencedEvent) -> bool:
+        """Whether a matching event is published. Fencepost's own records are, if the topic names their type."""
+        return not event.type.startswith(INTERNAL) or event.type in self._types
+
+    def key_of(self, event: SequencedEvent) -> str | None:
+        """The value of the tag that the order is kept by; the first in sort order if the event has several."""
+        if self.key is None:
+            return None
+        prefix = f"{self.key}:"
+        return min((tag.removeprefix(prefix) for tag in event.tags if tag.startswith(prefix)), default=None)
+
+    def __repr__(self) -> str:
+        return f"<topic {self.name!r}>"
