@@ -1,0 +1,112 @@
+"""Copy a log into another store, with positions, ids, times and recorded conditions.
+
+A part is restored in one transaction, so the target always holds a beginning of the source's log. A copy that was
+killed is run again: it compares what the target holds with the source, and continues after the target's head. A target
+that holds any other log is refused before anything is written. At the end the target is read again, and its digest
+must be that of what was read from the source. tests/copying/test_copy.py and test_kill.py hold this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Final
+
+from ..core.engine import Capability
+from ..errors import InvalidInput, StoreCorrupt, StoreError
+from ..store import EventStore
+from .digests import LogDigest
+from .parts import PART_EVENTS, log_parts, no_collections, read_ahead, recorded_appends
+
+COMPARED_EVENTS: Final = 1_000  # how many of the target's last events are compared if the copy is not verified
+
+Progress = Callable[[str, int, int], None]  # what is being done, how many events are done, how many in all
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What a copy did. `digest` is the one of both logs up to `head`, None if the copy was not verified."""
+
+    head: int
+    events: int  # copied now; the target held the others before
+    appends: int
+    digest: str | None
+
+
+def copy_log(
+    source: EventStore,
+    target: EventStore,
+    *,
+    upto: int | None = None,
+    verify: bool = True,
+    on_progress: Progress = lambda doing, done, total: None,
+) -> Copied:
+    """Bring the target up to the source's head, or up to `upto`.
+
+    `verify=False` compares only the last events that the target holds before, and does not read the target afterwards.
+    """
+    if Capability.RESTORE not in target.capabilities:
+        raise StoreError("to: this engine assigns positions itself, so it cannot take events with their positions")
+    end = source.head() if upto is None else min(upto, source.head())
+    start = target.head()
+    if start > end:
+        raise InvalidInput(
+            "to", f"it holds {start} events, and there are {end} to copy: are the two addresses in the wrong order?"
+        )
+    with no_collections():
+        ours = LogDigest()
+        compare(source, target, 0 if verify else max(0, start - COMPARED_EVENTS), start, ours, on_progress)
+        theirs = ours.copy()
+        events = appends = 0
+        for part in read_ahead(log_parts(source, start, end)):
+            ours.add_events(part.rows)
+            ours.add_appends(part.appends)
+            target.restore(part.events, part.appends)
+            events += len(part.events)
+            appends += len(part.appends)
+            on_progress("copying", events, end - start)
+        if verify:
+            _read_again(target, start, end, theirs, on_progress)
+            if theirs.hexdigest() != ours.hexdigest():
+                raise StoreCorrupt(
+                    f"the copy differs from its source between positions {start + 1} and {end}: do not use it; "
+                    "check both stores with `fencepost verify`, then copy into a new store"
+                )
+    return Copied(end, events, appends, ours.hexdigest() if verify else None)
+
+
+def compare(
+    source: EventStore, target: EventStore, after: int, upto: int, digest: LogDigest, on_progress: Progress
+) -> None:
+    """Refuse a target that holds another log between `after` and `upto`; add what both hold to the digest."""
+    rows = []
+    pairs = zip_longest(source.read(after=after, upto=upto), target.read(after=after, upto=upto))
+    for number, (ours, theirs) in enumerate(pairs, start=1):
+        if ours is None or theirs is None or ours.stored != theirs.stored:
+            raise _another_log(f"its event at position {(theirs or ours).position} differs from the source's")
+        rows.append(ours.stored)
+        if number % PART_EVENTS == 0:
+            digest.add_events(rows)
+            rows = []
+            on_progress("comparing", number, upto - after)
+    digest.add_events(rows)
+    records = zip_longest(recorded_appends(source, after, upto), recorded_appends(target, after, upto))
+    for recorded, copied in records:
+        if recorded is None or copied is None or recorded != copied:
+            last = (copied or recorded).last
+            raise _another_log(f"the recorded conditions of the append that ends at {last} differ from the source's")
+        digest.add_appends([recorded])
+
+
+def _another_log(difference: str) -> InvalidInput:
+    return InvalidInput("to", f"it holds another log, so nothing was copied: {difference}")
+
+
+def _read_again(store: EventStore, after: int, upto: int, digest: LogDigest, on_progress: Progress) -> None:
+    done = 0
+    for part in log_parts(store, after, upto):
+        digest.add_events(part.rows)
+        digest.add_appends(part.appends)
+        done += len(part.events)
+        on_progress("verifying", done, upto - after)

@@ -1,0 +1,115 @@
+"""`/read` and `/append` as the test suite of dcb.events expects them; with the setting `dcb_adapter` only.
+
+`data` is a string there, and a failed condition is a success that says so. A query without items matches every event,
+and `from` is inclusive. Callers need the same API keys as for the rest of the interface, and their scopes hold.
+tests/server/test_dcb_adapter.py re-creates the three scenarios of that suite.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from ..aio import AsyncEventStore
+from ..errors import ConditionFailed, InvalidInput
+from ..model import AppendCondition, Event, Placed, Query, QueryItem
+from ..wire.documents import naming, parsed
+from ..wire.problems import problem_of
+from .access import Access, Right
+from .handlers import Handlers
+from .messages import Answer, Request, answer_json, answer_problem
+from .settings import Settings
+
+
+class Item(msgspec.Struct):
+    types: list[str] = []
+    tags: list[str] = []
+
+
+class Items(msgspec.Struct):
+    items: list[Item] = []
+
+
+class Options(msgspec.Struct):
+    from_: int | None = msgspec.field(default=None, name="from")
+    limit: int | None = None
+    backwards: bool = False
+
+
+class Given(msgspec.Struct):
+    type: str
+    data: str = ""
+    tags: list[str] = []
+
+
+class Condition(msgspec.Struct, rename="camel"):
+    fail_if_events_match: Items
+    after: int | None = None
+
+
+class Append(msgspec.Struct):
+    events: list[Given]
+    condition: Condition | None = None
+
+
+class DcbAdapter:
+    def __init__(self, store: AsyncEventStore, handlers: Handlers, settings: Settings) -> None:
+        self._store = store
+        self._handlers = handlers
+        self._settings = settings
+
+    async def read(self, request: Request, access: Access) -> Answer:
+        access.check(Right.READ)
+        query = access.scope.narrowed(query_from(_parameter(request, "query", Items)))
+        options = _parameter(request, "options", Options)
+        start = options.from_ or 0
+        after, upto = (0, start or None) if options.backwards else (max(start - 1, 0), None)
+        found: list[dict[str, Any]] = []
+        if query is not None:
+            async for event in self._store.read(
+                query, after=after, upto=upto, limit=options.limit, backwards=options.backwards
+            ):
+                text = event.data.decode(errors="replace")
+                found.append({"type": event.type, "tags": sorted(event.tags), "data": text, "position": event.position})
+        return answer_json(found)
+
+    async def append(self, request: Request, access: Access) -> Answer:
+        access.check(Right.APPEND)
+        body = await request.body(limit=self._settings.max_body_bytes, timeout_s=self._settings.request_timeout_s)
+        append = parsed(body, Append)
+        events = []
+        for index, each in enumerate(append.events):
+            with naming(f"events[{index}]"):
+                events.append(Event(each.type, data=each.data.encode(), tags=each.tags))
+        conditions = []
+        if append.condition is not None:
+            with naming("condition"):
+                query = query_from(append.condition.fail_if_events_match)
+                conditions.append(AppendCondition(query, after=append.condition.after or 0))
+        began = perf_counter()
+        outcome = await self._handlers.place(access, events, conditions, None, None)
+        if not isinstance(outcome, Placed | ConditionFailed):
+            return answer_problem(problem_of(outcome))
+        duration = round(1_000_000 * (perf_counter() - began))
+        failed = isinstance(outcome, ConditionFailed)
+        return answer_json({"durationInMicroseconds": duration, "appendConditionFailed": failed})
+
+
+def query_from(given: Items) -> Query:
+    if any(not item.types and not item.tags for item in given.items) or not given.items:
+        return Query.all()
+    return Query([QueryItem(types=item.types, tags=item.tags) for item in given.items])
+
+
+def _parameter(request: Request, name: str, kind: Any) -> Any:
+    texts = request.query.get(name)
+    if not texts:
+        return kind()
+    try:
+        return msgspec.json.decode(texts[0], type=kind)
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(name, f"not valid: {error}") from None
+    except RecursionError:
+        raise InvalidInput(name, "nested too deeply to be decoded") from None

@@ -1,0 +1,351 @@
+"""What each path of the interface does: checks access, narrows to the caller's scope, asks the store, answers.
+
+A handler takes a request and the caller's `Access`, and returns an answer or raises. `app` turns what is raised into
+problem+json. Requests in the msgpack form come from Fencepost's own client; both forms lead to the same calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from ..aio import AsyncEventStore
+from ..errors import CheckpointBehind, ConditionFailed, FencepostError, InvalidInput
+from ..model import AppendCondition, Event, Placed, Query, SequencedEvent
+from ..wire import documents, rows
+from ..wire.positions import from_wire, to_wire
+from ..wire.problems import problem_of
+from . import metrics
+from .access import Access, Right
+from .heads import Heads
+from .messages import (
+    NDJSON,
+    Answer,
+    Request,
+    Stream,
+    answer_json,
+    answer_problem,
+    number_parameter,
+    position_parameter,
+)
+from .metrics import Metrics
+from .observing import Observer
+from .settings import Settings
+from .streams import Streams
+
+Decoded = TypeVar("Decoded")
+
+PAGE_EVENTS: Final = 4_096
+PAGE_BYTES: Final = 8_000_000  # of data in one page; at least one event is in it
+MAX_BATCH_APPENDS: Final = 4_096
+
+
+class Reading(NamedTuple):
+    """What a request asks to read, already narrowed to the caller's scope. Without a query, nothing can match."""
+
+    query: Query | None
+    after: int
+    upto: int | None
+    limit: int | None
+    backwards: bool
+
+
+class Handlers:
+    def __init__(
+        self,
+        store: AsyncEventStore,
+        heads: Heads,
+        settings: Settings,
+        measured: Metrics,
+        streams: Streams,
+        observer: Observer,
+    ) -> None:
+        self._observer = observer
+        self._store = store
+        self._heads = heads
+        self._settings = settings
+        self._metrics = measured
+        self._streams = streams
+
+    async def append(self, request: Request, access: Access) -> Answer:
+        access.check(Right.APPEND)
+        document = documents.parsed(await self._body(request), documents.AppendDocument)
+        outcome = await self.place(
+            access,
+            documents.events_from(document.events),
+            documents.conditions_from(document.condition),
+            documents.query_from(document.unless, "unless"),
+            documents.checkpoint_from(document.checkpoint),
+        )
+        if isinstance(outcome, Placed):
+            return answer_json(documents.placed_document(outcome))
+        index = outcome.index if isinstance(outcome, _Conflict) else 0
+        return answer_problem(problem_of(outcome, condition=index))
+
+    async def append_batch(self, request: Request, access: Access) -> Answer:
+        """Several appends, each on its own: each is stored or refused as a whole."""
+        access.check(Right.APPEND)
+        appends = decoded(await self._body(request), rows.decode_appends)
+        if len(appends) > MAX_BATCH_APPENDS:
+            raise InvalidInput("appends", f"{len(appends)} appends, the limit of one request is {MAX_BATCH_APPENDS}")
+        self._metrics.add(metrics.BATCH, amount=len(appends))
+        outcomes = await asyncio.gather(*[self._append_row(row, access) for row in appends])
+        return Answer(200, rows.encode(outcomes), rows.MEDIA_TYPE)
+
+    async def _append_row(self, row: rows.AppendRow, access: Access) -> rows.OutcomeRow:
+        conditions: Sequence[AppendCondition] = ()
+        try:
+            conditions = rows.conditions_from(row)
+            unless = None if row.unless is None else rows.query_from(row.unless)
+            outcome = await self.place(access, rows.events_from(row), conditions, unless, rows.checkpoint_from(row))
+        except FencepostError as error:
+            outcome = error
+        return rows.outcome_row(outcome, conditions)
+
+    async def place(
+        self,
+        access: Access,
+        events: Sequence[Event],
+        conditions: Sequence[AppendCondition],
+        unless: Query | None,
+        checkpoint: tuple[str, int] | None,
+    ) -> Placed | FencepostError:
+        """Append within the caller's scope. A refusal is returned, with the caller's own condition in it."""
+        with self._observer.append(len(events), len(conditions)) as seen:
+            outcome = await self._placed(access, events, conditions, unless, checkpoint)
+            if isinstance(outcome, Placed):
+                seen["fencepost.already"] = outcome.already
+                seen["fencepost.position"] = str(outcome.last)
+            else:
+                seen["fencepost.refused"] = type(outcome).__name__.lstrip("_")
+            return outcome
+
+    async def _placed(
+        self,
+        access: Access,
+        events: Sequence[Event],
+        conditions: Sequence[AppendCondition],
+        unless: Query | None,
+        checkpoint: tuple[str, int] | None,
+    ) -> Placed | FencepostError:
+        access.check_events(events)
+        narrowed = access.narrowed(conditions)
+        unless = None if unless is None else access.scope.narrowed(unless)
+        stored_checkpoint = None if checkpoint is None else (access.checkpoint(checkpoint[0]), checkpoint[1])
+        try:
+            placed = await self._store.append(
+                events, [each for each in narrowed if each is not None], unless=unless, checkpoint=stored_checkpoint
+            )
+        except ConditionFailed as error:
+            index = narrowed.index(error.condition)
+            self._metrics.add(metrics.APPENDS, "conflict")
+            self._metrics.add(metrics.CONFLICTS, boundary_of(conditions[index].fail_if_events_match))
+            return _Conflict(index, conditions[index], error.conflict)
+        except CheckpointBehind as error:
+            self._metrics.add(metrics.APPENDS, "checkpoint-behind")
+            return CheckpointBehind(access.visible_name(error.name), error.position, error.current)
+        except FencepostError as error:
+            self._metrics.add(metrics.APPENDS, "refused")
+            return error
+        self._metrics.add(metrics.APPENDS, "already" if placed.already else "stored")
+        if not placed.already:
+            self._metrics.add(metrics.APPENDED, amount=len(events))
+        return placed
+
+    async def read(self, request: Request, access: Access) -> Answer | Stream:
+        """A page of events, or all of them as NDJSON."""
+        access.check(Right.READ)
+        in_rows = request.media_type == rows.MEDIA_TYPE
+        wanted = await (self._reading_row(request, access) if in_rows else self._reading(request, access))
+        if not in_rows and request.accepts(NDJSON):
+            return Stream(self._streams.reading(wanted), NDJSON)
+        if wanted.query is None:
+            reach, events, more = 0, list[SequencedEvent](), False
+        else:
+            reach, events, more = await self._page(wanted.query, wanted)
+        if access.scope.is_limited:
+            reach = await self._visible_reach(access, reach, wanted, events)
+        self._metrics.add(metrics.READ, amount=len(events))
+        if in_rows:
+            page = rows.PageRow(to_wire(reach), rows.stored_rows(events), more)
+            return Answer(200, rows.encode(page), rows.MEDIA_TYPE)
+        body = {"events": [documents.document_of(event) for event in events], "head": to_wire(reach), "more": more}
+        return answer_json(body)
+
+    async def _page(self, query: Query, wanted: Reading) -> tuple[int, list[SequencedEvent], bool]:
+        reading = await self._store.read(
+            query, after=wanted.after, upto=wanted.upto, limit=wanted.limit, backwards=wanted.backwards
+        )
+        events: list[SequencedEvent] = []
+        size = 0
+        async for page in reading.pages():
+            for event in page:
+                events.append(event)
+                size += len(event.data)
+                if len(events) >= PAGE_EVENTS or size >= PAGE_BYTES:
+                    return reading.upto, events, wanted.limit is None or len(events) < wanted.limit
+        return reading.upto, events, False
+
+    async def _visible_reach(
+        self, access: Access, reach: int, wanted: Reading, events: Sequence[SequencedEvent]
+    ) -> int:
+        """As far as a caller with a scope may know: the last event inside, or `upto` if that is lower."""
+        head = await self._visible_head(access)
+        return head if wanted.upto is None else min(head, wanted.upto)
+
+    async def _visible_head(self, access: Access) -> int:
+        if not access.scope.is_limited:
+            return await self._store.head()
+        query = access.scope.narrowed(None)
+        assert query is not None
+        async for event in self._store.read(query, limit=1, backwards=True):
+            return event.position
+        return 0
+
+    async def _reading_row(self, request: Request, access: Access) -> Reading:
+        row = decoded(await self._body(request), rows.decode_read)
+        return Reading(
+            access.scope.narrowed(rows.query_from(row.query)),
+            from_wire(row.after, "after"),
+            None if row.upto is None else from_wire(row.upto, "upto"),
+            row.limit,
+            row.backwards,
+        )
+
+    async def _reading(self, request: Request, access: Access) -> Reading:
+        if request.method == "POST":
+            document = documents.parsed(await self._body(request) or b"{}", documents.ReadDocument)
+        else:
+            document = read_parameters(request)
+        return Reading(
+            access.scope.narrowed(documents.query_from(document.query)),
+            from_wire(document.after, "after"),
+            None if document.upto is None else from_wire(document.upto, "upto"),
+            document.limit,
+            document.backwards,
+        )
+
+    async def subscribe(self, request: Request, access: Access) -> Stream:
+        """Events as they come: server-sent events, or NDJSON for a client that accepts it."""
+        access.check(Right.READ)
+        last_id = request.headers.get("last-event-id")
+        wanted = await self._reading(request, access)
+        if wanted.upto is not None or wanted.limit is not None or wanted.backwards:
+            raise InvalidInput("upto", "a subscription takes query and after; it has no end, limit or direction")
+        after = wanted.after if last_id is None else from_wire(last_id, "Last-Event-ID")
+        return self._streams.subscription(wanted.query, after, as_lines=request.accepts(NDJSON))
+
+    async def head(self, request: Request, access: Access) -> Answer:
+        """The head; with `wait_s`, as soon as it is above `after`."""
+        access.check(Right.READ)
+        after = position_parameter(request, "after") or 0
+        wait_s = min(number_parameter(request, "wait_s", 0.0), self._settings.max_wait_s)
+        head = await self._visible_head(access)
+        if head <= after and wait_s > 0:
+            self._streams.check_room()
+            with self._streams.counted(self._heads.head):
+                async with request.while_connected():
+                    head = await self._head_above(access, head, after, wait_s)
+        tag = f'"{head}"'
+        headers = {"etag": tag, "cache-control": "no-cache"}
+        if request.headers.get("if-none-match") == tag:
+            return Answer(304, headers=headers)
+        return answer_json({"head": to_wire(head)}, headers=headers)
+
+    async def _head_above(self, access: Access, head: int, after: int, wait_s: float) -> int:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_s
+        newest = head
+        while head <= after and (rest_s := deadline - loop.time()) > 0 and not self._streams.draining:
+            newest = await self._heads.above(max(newest, after), rest_s)
+            head = newest if not access.scope.is_limited else await self._visible_head(access)
+        return head
+
+    async def checkpoint(self, request: Request, access: Access) -> Answer:
+        access.check(Right.READ)
+        name = request.places["name"]
+        position = await self._store.checkpoint(access.checkpoint(name))
+        return answer_json({"name": name, "position": to_wire(position)})
+
+    async def recorded(self, request: Request, access: Access) -> Answer:
+        """What appends were conditional on, page by page."""
+        access.check(Right.READ)
+        access.check_unlimited("this")
+        after, upto = position_parameter(request, "after") or 0, position_parameter(request, "upto")
+        limit = min(int(number_parameter(request, "limit", PAGE_EVENTS)), PAGE_EVENTS)
+        found = []
+        async for append in self._store.recorded(after=after, upto=upto):
+            found.append(append)
+            if len(found) >= limit:
+                break
+        if request.accepts(rows.MEDIA_TYPE):
+            return Answer(200, rows.encode([rows.recorded_row(append) for append in found]), rows.MEDIA_TYPE)
+        return answer_json({"appends": [documents.recorded_document(append) for append in found]})
+
+    async def restore(self, request: Request, access: Access) -> Answer:
+        """Take over another store's events with their positions."""
+        access.check(Right.ADMIN)
+        access.check_unlimited("a restore")
+        events, appends = decoded(await self._body(request), rows.decode_restore)
+        await self._store.restore(
+            [rows.stored_from(row) for row in events], [rows.recorded_from(row) for row in appends]
+        )
+        return answer_json({"head": to_wire(await self._store.head())})
+
+    async def _body(self, request: Request) -> bytes:
+        return await request.body(limit=self._settings.max_body_bytes, timeout_s=self._settings.request_timeout_s)
+
+
+class _Conflict(ConditionFailed):
+    """A failed condition of the caller, with its index."""
+
+    def __init__(self, index: int, condition: AppendCondition, conflict: SequencedEvent) -> None:
+        super().__init__(condition, conflict)
+        self.index = index
+
+
+def decoded(body: bytes, decode: Callable[[bytes], Decoded]) -> Decoded:
+    try:
+        return decode(body)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise InvalidInput("body", f"not a request that this server understands: {error}") from None
+    except RecursionError:
+        raise InvalidInput("body", "nested too deeply to be decoded") from None
+
+
+def read_parameters(request: Request) -> documents.ReadDocument:
+    """A reading from the parameters of a URL: `type` and `tag`, each any number of times, or `query` as JSON."""
+    given = request.query
+    unknown = given.keys() - {"type", "tag", "query", "after", "upto", "limit", "backwards"}
+    if unknown:
+        raise InvalidInput(min(unknown), "unknown parameter; known are type, tag, query, after, upto, limit, backwards")
+    query = None
+    if "query" in given:
+        if "type" in given or "tag" in given:
+            raise InvalidInput("query", "give query, or type and tag, not both")
+        query = documents.parsed(given["query"][0].encode(), documents.QueryDocument)
+    elif "type" in given or "tag" in given:
+        query = documents.QueryDocument([documents.ItemDocument(given.get("type", []), given.get("tag", []))])
+    limit = given.get("limit", [None])[0]
+    if limit is not None and not (limit.isascii() and limit.isdigit() and len(limit) < 10):
+        raise InvalidInput("limit", f"a whole number is needed, not {limit!r:.80}")
+    backwards = given.get("backwards", ["false"])[0]
+    if backwards not in ("true", "false"):
+        raise InvalidInput("backwards", f"true or false is needed, not {backwards!r:.80}")
+    return documents.ReadDocument(
+        query,
+        given.get("after", ["0"])[0],
+        given.get("upto", [None])[0],
+        None if limit is None else int(limit),
+        backwards == "true",
+    )
+
+
+def boundary_of(query: Query) -> str:
+    """What a condition names, for metrics: the number of items and what they are made of."""
+    kinds = {("types" if item.types else "") + ("+tags" if item.tags else "") for item in query.items}
+    shapes = sorted(kind.strip("+") or "all" for kind in kinds)
+    return f"{'1 item' if len(query.items) == 1 else 'several items'}: {' or '.join(shapes)}"

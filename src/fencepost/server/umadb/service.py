@@ -1,0 +1,287 @@
+"""The service `umadb.v1.DCB`, also under its old name, and the health service.
+
+Each call is one of the store's: Read and Subscribe stream batches, Append is one conditional append, Head and
+GetTrackingInfo are lookups. Errors carry an ErrorResponse in the status details, as UmaDB's clients expect. API keys,
+rights, scopes and limits are those of the HTTP interface. Metrics count each call as a request with the path
+`umadb/CALL` and the name of its gRPC status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from ...aio import AsyncEventStore
+from ...errors import (
+    AccessDenied,
+    AppendRefused,
+    FencepostError,
+    InvalidInput,
+    StoreCorrupt,
+)
+from ...model import SequencedEvent
+from .. import metrics
+from ..access import ANYONE, Access, Right
+from ..http2 import statuses
+from ..http2.statuses import NAMES, Failure
+from ..http2.streams import Stream
+from ..messages import Refused
+from . import messages
+from .encoding import events_bytes, position_bytes, read_response_bytes
+from .mapping import (
+    checkpoint_from,
+    checkpoint_of,
+    condition_from,
+    events_from,
+    query_from,
+)
+
+if TYPE_CHECKING:
+    from ..app import App
+
+log: Final = logging.getLogger("fencepost.server")
+
+SERVICES: Final = ("umadb.v1.DCB", "umadb.UmaDBService")
+HEALTH_SERVICE: Final = "grpc.health.v1.Health"
+BATCH_EVENTS: Final = 1_024
+LARGEST_BATCH: Final = 4_096
+BATCH_BYTES: Final = 1_048_576  # of data in one message: many gRPC clients refuse messages of more than 4 MB
+LONGEST_MESSAGE: Final = 1_000  # characters of an error's text
+SERVING: Final = bytes(messages.HealthCheckResponse(status=1).SerializeToString())
+HEARTBEAT_S: Final = 5.0
+
+# The kinds of UmaDB's ErrorResponse, and the status that its clients expect with each.
+IO, SERIALIZATION, INTEGRITY, CORRUPTION, INTERNAL, AUTHENTICATION, INVALID_ARGUMENT = range(7)
+STATUS: Final = {
+    IO: statuses.INTERNAL,
+    SERIALIZATION: statuses.INVALID_ARGUMENT,
+    INTEGRITY: statuses.FAILED_PRECONDITION,
+    CORRUPTION: statuses.DATA_LOSS,
+    INTERNAL: statuses.INTERNAL,
+    AUTHENTICATION: statuses.UNAUTHENTICATED,
+    INVALID_ARGUMENT: statuses.INVALID_ARGUMENT,
+}
+OF_ERRORS: Final[tuple[tuple[type[FencepostError], int], ...]] = (
+    (InvalidInput, INVALID_ARGUMENT),
+    (AccessDenied, AUTHENTICATION),
+    (AppendRefused, INTEGRITY),
+    (StoreCorrupt, CORRUPTION),
+    (FencepostError, IO),
+)
+
+
+class Unary(NamedTuple):
+    """A call with one answer."""
+
+    name: str  # of its metrics
+    request: Any  # the class of its request message
+    answer: Callable[[Any, Access], Awaitable[bytes]]
+    public: bool = False  # answered without an API key
+
+
+class Streaming(NamedTuple):
+    """A call with any number of answers; `follows`: it has no end of its own."""
+
+    name: str
+    request: Any
+    answers: Callable[[Any, Access], AsyncIterator[bytes]]
+    follows: bool = False
+    public: bool = False
+
+
+class UmadbService:
+    """The calls over a store. The application of the HTTP interface knows callers, limits and metrics."""
+
+    def __init__(self, store: AsyncEventStore, app: App) -> None:
+        self._store = store
+        self._app = app
+        self._calls = self._made_calls()
+
+    async def append(self, request: Any, access: Access) -> bytes:
+        access.check(Right.APPEND)
+        if not request.events:
+            return position_bytes(0)
+        tracking = request.tracking_info if request.HasField("tracking_info") else None
+        events = events_from(request.events, tracking)
+        conditions = [condition_from(request.condition)] if request.HasField("condition") else []
+        checkpoint = None if tracking is None else checkpoint_from(tracking)
+        outcome = await self._app.handlers.place(access, events, conditions, None, checkpoint)
+        if isinstance(outcome, FencepostError):
+            raise outcome
+        return position_bytes(outcome.last)
+
+    async def head(self, request: Any, access: Access) -> bytes:
+        access.check(Right.READ)
+        return position_bytes(await self._visible_head(access))
+
+    async def tracking(self, request: Any, access: Access) -> bytes:
+        access.check(Right.READ)
+        return position_bytes(await self._store.checkpoint(access.checkpoint(checkpoint_of(request.source))))
+
+    async def read(self, request: Any, access: Access) -> AsyncIterator[bytes]:
+        access.check(Right.READ)
+        if request.subscribe:
+            raise InvalidInput("subscribe", "Read does not follow new events; call Subscribe")
+        limit = request.limit if request.HasField("limit") else None
+        if limit == 0:
+            return
+        query = access.scope.narrowed(query_from(request.query if request.HasField("query") else None))
+        size = batch_size(request)
+        after, upto = 0, None
+        if request.HasField("start"):
+            if request.backwards:
+                upto = request.start
+            else:
+                after = max(request.start - 1, 0)
+        if query is None:
+            yield b""
+            return
+        reading = await self._store.read(query, after=after, upto=upto, limit=limit, backwards=request.backwards)
+        head = None if limit is not None else await self._head_of(reading, access, upto)
+        sent = False
+        async for page in reading.pages():
+            self._app.metrics.add(metrics.READ, amount=len(page))
+            for batch in batches_of(page, size):
+                sent = True
+                yield read_response_bytes(batch, head if limit is None else batch[-1].position)
+        if not sent:
+            yield read_response_bytes((), head)
+
+    async def _head_of(self, reading: Any, access: Access, upto: int | None) -> int:
+        if upto is None and not access.scope.is_limited:
+            return int(reading.upto)
+        return await self._visible_head(access)
+
+    async def _visible_head(self, access: Access) -> int:
+        if not access.scope.is_limited:
+            return await self._store.head()
+        async for event in self._store.read(access.scope.narrowed(None), limit=1, backwards=True):
+            return event.position
+        return 0
+
+    async def subscribe(self, request: Any, access: Access) -> AsyncIterator[bytes]:
+        access.check(Right.READ)
+        query = access.scope.narrowed(query_from(request.query if request.HasField("query") else None))
+        size = batch_size(request)
+        after = request.after if request.HasField("after") else 0
+        streams = self._app.streams
+        streams.check_room()
+        with streams.counted(after) as token:
+            if query is None:  # the scope and the query have no event in common, now or ever
+                await asyncio.Event().wait()  # until the client, or the end of the server, cancels the call
+                return
+            async with self._store.subscribe(query, after=after, timeout=HEARTBEAT_S) as subscription:
+                while not streams.draining:
+                    async for event in subscription:
+                        found = [event, *subscription.ready(size - 1)]
+                        self._app.metrics.add(metrics.READ, amount=len(found))
+                        for batch in batches_of(found, size):
+                            yield events_bytes(batch)
+                        streams.moved(token, found[-1].position)
+                    streams.moved(token, subscription.position)
+
+    async def check_health(self, request: Any, access: Access) -> bytes:
+        if request.service not in ("", *SERVICES):
+            raise Failure(statuses.NOT_FOUND, f"unknown service {request.service!r:.80}")
+        return SERVING
+
+    async def watch_health(self, request: Any, access: Access) -> AsyncIterator[bytes]:
+        yield await self.check_health(request, access)
+        await asyncio.Event().wait()  # until the client, or the end of the server, cancels the call
+
+    def _made_calls(self) -> dict[str, Unary | Streaming]:
+        calls: dict[str, Unary | Streaming] = {
+            "Append": Unary("umadb/Append", messages.AppendRequest, self.append),
+            "Head": Unary("umadb/Head", messages.HeadRequest, self.head),
+            "GetTrackingInfo": Unary("umadb/GetTrackingInfo", messages.TrackingRequest, self.tracking),
+            "Read": Streaming("umadb/Read", messages.ReadRequest, self.read),
+            "Subscribe": Streaming("umadb/Subscribe", messages.SubscribeRequest, self.subscribe, follows=True),
+        }
+        health: dict[str, Unary | Streaming] = {
+            "Check": Unary("umadb/Check", messages.HealthCheckRequest, self.check_health, public=True),
+            "Watch": Streaming(
+                "umadb/Watch", messages.HealthCheckRequest, self.watch_health, follows=True, public=True
+            ),
+        }
+        paths = {f"/{service}/{name}": call for service in SERVICES for name, call in calls.items()}
+        return {**paths, **{f"/{HEALTH_SERVICE}/{name}": call for name, call in health.items()}}
+
+    async def serve(self, stream: Stream) -> None:
+        """Answer a call: find the caller, count the call, and end it with the status of the error that is raised."""
+        call = self._calls.get(stream.head.path)
+        if call is None:
+            stream.finish(statuses.UNIMPLEMENTED, f"there is no call {stream.head.path!r:.80}")
+            return
+        with self._app.measured(call.name) as measured:
+            measured.status = NAMES[statuses.CANCELLED]  # if it ends in no other way
+            try:
+                access = ANYONE
+                if not call.public:
+                    access = self._app.access_of(stream.head.headers.get("authorization"))
+                    self._app.check_room()
+                request = call.request.FromString(stream.message(self._app.settings.max_body_bytes))
+                if isinstance(call, Unary):
+                    answer = await call.answer(request, access)
+                    if not stream.answer(answer):
+                        await stream.send(answer)
+                else:
+                    stream.follows = call.follows
+                    async with aclosing(call.answers(request, access)) as answers:  # type: ignore[type-var]
+                        async for answer in answers:
+                            await stream.send(answer)
+                measured.status = NAMES[statuses.OK]
+                stream.finish()
+            except FencepostError as error:
+                status, kind = status_of(error)
+                measured.status = NAMES[status]
+                stream.finish(status, str(error), error_details(str(error), kind))
+            except Failure as failure:
+                measured.status = NAMES[failure.status]
+                stream.finish(failure.status, failure.message)
+            except DecodeError:
+                measured.status = NAMES[statuses.INVALID_ARGUMENT]
+                problem = "the request message cannot be decoded"
+                stream.finish(statuses.INVALID_ARGUMENT, problem, error_details(problem, SERIALIZATION))
+            except Exception:
+                measured.status = NAMES[statuses.INTERNAL]
+                log.exception("gRPC: %s failed", call.name)
+                stream.finish(statuses.INTERNAL, "the server failed; its log has the cause")
+
+
+def error_details(message: str, kind: int) -> bytes:
+    return bytes(messages.ErrorResponse(message=message[:LONGEST_MESSAGE], error_type=kind).SerializeToString())
+
+
+def status_of(error: FencepostError) -> tuple[int, int]:
+    """The gRPC status of an error, and its kind among UmaDB's. UmaDB has no kind for a limit, so that is IO."""
+    if isinstance(error, Refused):
+        return statuses.RESOURCE_EXHAUSTED, IO
+    kind = next(kind for of, kind in OF_ERRORS if isinstance(error, of))
+    if kind in (IO, CORRUPTION):
+        log.error("gRPC: %s", error)
+    return STATUS[kind], kind
+
+
+def batches_of(events: Sequence[SequencedEvent], size: int) -> Iterator[Sequence[SequencedEvent]]:
+    """The events in batches of at most `size` events and about BATCH_BYTES of data."""
+    if len(events) <= size and sum([len(event.data) for event in events]) <= BATCH_BYTES:
+        if events:
+            yield events
+        return
+    first = taken = 0
+    for index, event in enumerate(events):
+        if index > first and (index - first == size or taken + len(event.data) > BATCH_BYTES):
+            yield events[first:index]
+            first, taken = index, 0
+        taken += len(event.data)
+    yield events[first:]
+
+
+def batch_size(request: Any) -> int:
+    asked = request.batch_size if request.HasField("batch_size") else BATCH_EVENTS
+    return int(min(max(asked, 1), LARGEST_BATCH))
