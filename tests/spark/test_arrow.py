@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from fencepost import InvalidInput, SequencedEvent
+from fencepost.address import Address
 from fencepost.model import encode_metadata, encode_moment, encode_tags
-from fencepost.spark.arrow import from_events, to_spark
-from fencepost.spark.columns import full_schema
-from fencepost.spark.options import Options
+from fencepost.spark.basics import full_schema
+from fencepost.spark.basics.options import Options
+from fencepost.spark.scanning.arrow import from_events, to_spark
 
-SCHEMA = to_arrow_schema(full_schema(Options("x.db")), timezone="UTC")
-WIDE = to_arrow_schema(full_schema(Options("fdb:")), timezone="UTC")
+SCHEMA = to_arrow_schema(full_schema(Options(Address.parse("x.db"))), timezone="UTC")
+WIDE = to_arrow_schema(full_schema(Options(Address.parse("fdb:"))), timezone="UTC")
 NOW = datetime(2026, 11, 16, 1, 2, 3, 456_789, tzinfo=timezone.utc)
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)

@@ -15,11 +15,21 @@ from tests.cli.conftest import cli as cli
 from tests.sqlite.outside import outside
 
 import fencepost
-from fencepost import AppendCondition, ConditionFailed, Event, EventStore, InvalidInput, Query, RecordedAppend
+from fencepost import (
+    AppendCondition,
+    ConditionFailed,
+    Event,
+    EventStore,
+    InvalidInput,
+    Query,
+    QueryItem,
+    RecordedAppend,
+    StoreCorrupt,
+)
 from fencepost.buckets import matches
-from fencepost.engines.sqlite.engine import checksum
+from fencepost.engines.sqlite.checksums import checksum
 from fencepost.spark import audit, lake, what_if
-from fencepost.spark.boundaries import filled, shape_of
+from fencepost.spark.auditing.boundaries import filled, shape_of
 
 
 def decide(store: EventStore, wallet: str, type: str, *, behind: int = 0, id: UUID | None = None) -> None:
@@ -90,8 +100,8 @@ def plant(path: Path, position: int, tags: str) -> None:
         tags,
         bytes.fromhex(str(data)),
         int(str(at)),
-        bytes.fromhex(str(id or "")),
-        metadata,  # type: ignore[arg-type]
+        bytes.fromhex(str(id or "")) or None,
+        metadata,
     )
     outside(path, f"UPDATE events SET tags = '{tags}', checksum = {right} WHERE position = {position}")
 
@@ -127,8 +137,10 @@ def test_everything_that_was_planted_is_found_and_named(spark: SparkSession, pat
         ("append", 13): "the append from 12 to 13 begins in another that ends at 12",
         ("append", 15): "the append from 16 to 15 does not grow",
         ("append", 18): "the append from 18 to 18 ends above the head, 17",
-        ("checksum", 6): "does not have the content that its checksum was made of",
-        ("checksum", 8): "does not have the content that its checksum was made of",
+        ("checksum", 6): "does not agree with its checksum",
+        ("checksum", 8): "does not agree with its checksum",
+        ("record", 13): "does not agree with its checksum",
+        ("record", 15): "does not agree with its checksum",
         ("record", 17): "cannot be decoded: conditions[0]: a JSON object is needed",
     }
     assert named.keys() == said.keys()
@@ -212,10 +224,12 @@ def test_a_lake_is_audited_like_the_store_that_it_came_from(spark: SparkSession,
 
 def test_a_store_that_never_recorded_has_nothing_to_prove(cli: Cli, spark: SparkSession, empty: str) -> None:
     ran = cli("audit", empty)
-    assert ran.code == 0
+    assert ran.code == 5
     assert ran.lines == [
         {
-            "sound": True,
+            "verdict": "unproven",
+            "sound": False,
+            "unchecked": [],
             "head": 0,
             "events": 0,
             "appends": 0,
@@ -229,6 +243,61 @@ def test_a_store_that_never_recorded_has_nothing_to_prove(cli: Cli, spark: Spark
             "wider": [],
         }
     ]
+
+
+def test_a_log_without_any_recorded_condition_is_not_called_sound(cli: Cli, spark: SparkSession, empty: str) -> None:
+    with fencepost.open(empty) as store:
+        decide(store, "a", "Opened")
+    with fencepost.open(empty, record_conditions=True) as store:
+        store.append([Event("Noted")])  # recorded, and conditional on nothing
+    found = audit(spark, empty)
+    assert (found.verdict, found.sound, found.proven, found.appends) == ("unproven", False, 0, 1)
+    found.release()
+    shown = cli("audit", empty, "--table")
+    assert shown.code == 5
+    text = " ".join(shown.out.split())
+    assert "Nothing was proven: no condition was recorded; 1 of 2 events were recorded, in 1 appends" in text
+    assert "Sound" not in text
+
+
+def test_a_violation_is_one_also_where_no_condition_was_recorded(spark: SparkSession, empty: str) -> None:
+    with fencepost.open(empty) as store:
+        store.append([Event("A"), Event("A")])
+    outside(Path(empty), "UPDATE events SET data = x'00' WHERE position = 2")
+    found = audit(spark, empty)
+    assert (found.verdict, [violation.kind for violation in found.violations]) == ("unsound", ["checksum"])
+    found.release()
+
+
+def test_what_if_names_an_append_whose_record_is_no_text(cli: Cli, spark: SparkSession, path: Path) -> None:
+    outside(path, "UPDATE appends SET conditions = CAST(x'5bff5d' AS TEXT) WHERE last = 6")
+    with pytest.raises(StoreCorrupt, match="the append from 6 to 6 cannot be decoded"):
+        what_if(spark, str(path), Query.all())
+    ran = cli("audit", str(path), "--what-if", Query.all().to_json())
+    assert ran.code == 4
+    assert [violation["kind"] for violation in ran.lines[0]["violations"]] == ["record"]
+    assert "what_if" not in ran.lines[0]
+
+
+def test_what_if_refuses_a_boundary_that_grows_beyond_the_limits(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "many.db")
+    with fencepost.open(path, record_conditions=True) as store:
+        items = [QueryItem(tags={f"{name}:{number}"}) for name in "abc" for number in range(20)]
+        store.append([Event("A")], AppendCondition(Query(items)))
+    with pytest.raises(InvalidInput, match=r"boundary: for the append from 1 to 1, items: 1001 items"):
+        what_if(spark, path, Query.of(tags={"a:*", "b:*", "c:*"}))
+
+
+def test_what_was_not_recorded_is_not_called_sound(cli: Cli, spark: SparkSession, path: Path) -> None:
+    assert cli("audit", str(path)).lines[0]["unchecked"] == []
+    assert "Sound: all 9 recorded conditions held" in " ".join(cli("audit", str(path), "--table").out.split())
+    with fencepost.open(path) as store:  # without recording
+        store.append([Event("Noted")] * 2)
+    (said,) = cli("audit", str(path)).lines
+    assert said["unchecked"] == ["the conditions of 2 events, which were not recorded"]
+    shown = " ".join(cli("audit", str(path), "--table").out.split())
+    assert "Sound:" not in shown
+    assert "Not checked: the conditions of 2 events" in shown
 
 
 def test_what_if_takes_a_function_of_the_recorded_append(spark: SparkSession, path: Path) -> None:

@@ -14,11 +14,13 @@ from tests.spark.conftest import stored
 
 import fencepost
 from fencepost import AppendCondition, ConditionFailed, Event, EventStore, InvalidInput, Query, StoreError
-from fencepost.spark import sink, staging
-from fencepost.spark.options import parse
-from fencepost.spark.rows import STAGED
-from fencepost.spark.sink import Delivery, delivery_of
-from fencepost.spark.staging import Part
+from fencepost.address import Address
+from fencepost.spark.basics.options import parse
+from fencepost.spark.sink import delivery as sink
+from fencepost.spark.sink import staging
+from fencepost.spark.sink.delivery import Delivery, delivery_of
+from fencepost.spark.sink.rows import STAGED
+from fencepost.spark.sink.staging import StagedRows
 
 
 class Killed(BaseException):
@@ -86,8 +88,8 @@ def test_a_write_is_known_again_when_its_address_is_written_in_another_way(place
     there = delivery(place).staging.folder
     assert delivery({**place, "store": f"sqlite:{place['store']}"}).staging.folder == there
     addresses = [f"postgresql://ada:{word}@db/wallet?sslpassword={word}&schema=a" for word in ("old", "new")]
-    assert len({staging.Staging("/s", address, "w").folder for address in addresses}) == 1
-    assert staging.known_as(addresses[0]) == "postgresql://ada@db/wallet?schema=a"
+    assert len({staging.Staging("/s", Address.parse(address), "w").folder for address in addresses}) == 1
+    assert staging.known_as(Address.parse(addresses[0])) == "postgresql://ada@db/wallet?schema=a"
 
 
 def test_a_stream_that_begins_anew_under_its_old_name_is_refused(place: dict[str, str]) -> None:
@@ -271,7 +273,7 @@ def test_an_id_that_is_there_twice_is_refused_before_anything_is_stored(
         given = [conditional(type, condition, id=id) for type, id in zip(TEN, ids, strict=True)]
         write.deliver([write.stage(batch_of(*given[:6])), write.stage(batch_of(*given[6:]))], 0)
 
-    with pytest.raises(InvalidInput, match=f"column 'id': {ids[0]} is there twice"):
+    with pytest.raises(InvalidInput, match=f"column 'id': {ids[0]} occurs twice"):
         deliver([*ids[:9], ids[0].replace("-", "").upper()])
     assert types_in(place) == []
     deliver(ids)
@@ -321,7 +323,7 @@ def test_a_settled_batch_is_never_swept(place: dict[str, str]) -> None:
 
 def test_a_staged_file_that_the_driver_cannot_see_is_explained(place: dict[str, str]) -> None:
     write = delivery(place)
-    elsewhere = Part(1, 1, False, path="/on/another/machine/000000.arrow")
+    elsewhere = StagedRows(1, 1, False, path="/on/another/machine/000000.arrow")
     with pytest.raises(fencepost.StoreUnavailable, match="'staging'"):
         write.deliver([elsewhere], 0)
     assert types_in(place) == []

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PythonException
 from pyspark.sql import Row, SparkSession
+from pyspark.sql.types import LongType
 from tests.spark import purses
 from tests.spark.purses import (
     Added,
@@ -37,10 +38,10 @@ import fencepost
 import fencepost.spark
 from fencepost import Event, InvalidInput
 from fencepost.decisions import DefinitionError, EventUnreadable, Projection, Tag, encode, on, project
+from fencepost.model import MAX_BUCKETS
 from fencepost.spark import fold, lake
-from fencepost.spark.fold_plan import Plan
-from fencepost.spark.folding import Folder
-from fencepost.spark.states import conversion
+from fencepost.spark.folding import Folder, Plan
+from fencepost.spark.folding.states import conversion
 
 
 def old_added(purse_id: str, coins: int) -> Event:
@@ -167,6 +168,15 @@ def test_keys_are_all_that_is_read_and_folded(spark: SparkSession, purses_log: s
         assert folded["b"]["amount"] == project(store, Purse("b")).amount
 
 
+@pytest.mark.parametrize("absent", [MAX_BUCKETS - 1, MAX_BUCKETS])
+def test_more_keys_than_one_query_takes_are_folded_all_the_same(
+    spark: SparkSession, purses_log: str, absent: int
+) -> None:
+    keys = ["b", *(f"absent{number}" for number in range(absent))]
+    (row,) = fold(spark, purses_log, Purse, by="purse_id", keys=keys).collect()
+    assert (row["purse_id"], row["amount"]) == ("b", 500)
+
+
 @pytest.mark.parametrize("keys", ["b", []])
 def test_what_is_no_list_of_keys_is_refused_for_every_store(spark: SparkSession, purses_log: str, keys: Any) -> None:
     for store in (purses_log, fencepost.spark.events(spark, purses_log)):
@@ -232,16 +242,22 @@ def folded_here(projection: type[Projection], events: Sequence[Event], **options
     """What a worker does with the events of one purse, without Spark."""
     plan = Plan.of(projection, "purse_id", **options)
     rows = [
-        {"key": "a", "position": number, "type": event.type, "data": event.data}
+        {"key_purse_id": "a", "position": number, "type": event.type, "data": event.data}
         | {"version": event.metadata.get("event_version")}
         for number, event in enumerate(events, start=1)
     ]
     batch = pa.RecordBatch.from_pylist(rows, schema=ROWS)
-    return [row for made in Folder(plan, wide=False)(iter([batch])) for row in made.to_pylist()]
+    return [row for made in Folder(plan, LongType())(iter([batch])) for row in made.to_pylist()]
 
 
 ROWS = pa.schema(
-    {"key": pa.string(), "position": pa.int64(), "type": pa.string(), "data": pa.binary(), "version": pa.string()}
+    {
+        "key_purse_id": pa.string(),
+        "position": pa.int64(),
+        "type": pa.string(),
+        "data": pa.binary(),
+        "version": pa.string(),
+    }
 )
 
 
@@ -254,7 +270,8 @@ def test_a_mistake_in_a_handler_names_the_event_and_is_never_skipped() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         folded_here(Broken, [encode(Added("a", 1)), encode(Added("a", 13))], on_error="skip")
     (note,) = caught.value.__notes__
-    assert "Broken, with event 'Added' at position 2" in note
+    assert "Broken._ (" in note
+    assert note.endswith("of event 'Added' at position 2")
 
 
 def test_a_value_that_its_column_cannot_hold_is_named() -> None:
@@ -284,8 +301,9 @@ def test_a_set_is_a_sorted_list(values: Any, type: pa.DataType, expected: list[A
 
 
 def test_a_tag_that_does_not_fit_the_scope_is_named() -> None:
-    batch = pa.RecordBatch.from_pylist([{"key": "a", "position": 1, "type": "Ticked", "data": b"{}"}], schema=ROWS)
-    work = Folder(Plan.of(Numbered, "n"), wide=False)(iter([batch]))
+    schema = pa.schema([ROWS.field(0).with_name("key_n"), *list(ROWS)[1:]])
+    batch = pa.RecordBatch.from_pylist([{"key_n": "a", "position": 1, "type": "Ticked", "data": b"{}"}], schema=schema)
+    work = Folder(Plan.of(Numbered, "n"), LongType())(iter([batch]))
     with pytest.raises(InvalidInput, match="tag 'number:a'"):
         list(work)
 
@@ -307,7 +325,7 @@ def test_what_cannot_be_folded_is_refused_before_anything_runs() -> None:
         @on
         def _(self, event: Added) -> None: ...
 
-    with pytest.raises(DefinitionError, match="inside of a function"):
+    with pytest.raises(DefinitionError, match="inside a function"):
         Plan.of(Local, "purse_id")
     with pytest.raises(DefinitionError, match=r"Vague.anything: no column type follows from no annotation.*schema="):
         Plan.of(Vague, "purse_id")

@@ -19,12 +19,16 @@ from tests.spark.rows import events_in
 
 import fencepost
 from fencepost import Event, FormatUnsupported, InvalidInput, Query, StoreCorrupt, StoreError, StoreUnavailable
+from fencepost.address import Address
+from fencepost.engines.lake.files import LakeFile, LakeManifest, existing_manifest, problem_of, write_lake_manifest
+from fencepost.engines.lake.reading import read_files
 from fencepost.spark import lake
-from fencepost.spark.lake_files import LakeFile, Manifest, exporting, read_manifest, write_manifest
-from fencepost.spark.lake_scan import LakeScan, read_files
-from fencepost.spark.lake_stream import follow
-from fencepost.spark.selection import Selection
-from fencepost.spark.store_scan import StoreScan
+from fencepost.spark.lake import exporting as exporting_module
+from fencepost.spark.lake import follow, writing
+from fencepost.spark.lake.rounds import exporting
+from fencepost.spark.scanning import Selection
+from fencepost.spark.scanning.lake import LakeScan
+from fencepost.spark.scanning.store import StoreScan
 
 
 @pytest.fixture
@@ -36,7 +40,7 @@ def exported(spark: SparkSession, log: str, tmp_path: Path) -> Path:
 
 def test_an_export_holds_the_log_in_chunks(spark: SparkSession, log: str, exported: Path) -> None:
     head = len(stored(log))
-    assert [(file.first, file.last, file.rows) for file in read_manifest(exported).files] == [
+    assert [(file.first, file.last, file.rows) for file in existing_manifest(exported).files] == [
         (1, 200, 200),
         (201, 400, 200),
         (401, head, head - 400),
@@ -58,18 +62,18 @@ def test_an_export_goes_on_where_the_last_one_ended(spark: SparkSession, log: st
 def test_an_export_that_was_killed_after_a_file_and_before_the_manifest_is_repeated(
     spark: SparkSession, log: str, exported: Path
 ) -> None:
-    manifest = read_manifest(exported)
-    write_manifest(exported, Manifest(files=manifest.files[:1]))
+    manifest = existing_manifest(exported)
+    write_lake_manifest(exported, LakeManifest(files=manifest.files[:1]))
     (exported / manifest.files[2].path).write_bytes(b"torn")
     lake.export(spark, log, str(exported), chunk=200)
     assert lake.verify(spark, str(exported)) == []
-    assert [file.sha256 for file in read_manifest(exported).files] == [file.sha256 for file in manifest.files]
+    assert [file.sha256 for file in existing_manifest(exported).files] == [file.sha256 for file in manifest.files]
 
 
 def test_what_a_killed_export_has_left_is_found_and_removed(spark: SparkSession, log: str, exported: Path) -> None:
     """The log has grown since, so that the next export cuts it in another way."""
-    manifest = read_manifest(exported)
-    write_manifest(exported, Manifest(files=manifest.files[:2]))
+    manifest = existing_manifest(exported)
+    write_lake_manifest(exported, LakeManifest(files=manifest.files[:2]))
     (exported / "events" / f".{'0' * 32}").touch()
     (exported / "events" / "notes.txt").touch()
     with exporting(exported):
@@ -96,7 +100,7 @@ def test_files_without_a_manifest_are_left_alone(spark: SparkSession, log: str, 
 def test_one_export_runs_at_a_time(
     spark: SparkSession, log: str, exported: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lake, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(exporting_module, "PATIENCE_S", 0.5)
     with exporting(exported), pytest.raises(StoreUnavailable, match="another process is exporting"):
         lake.export(spark, log, str(exported))
 
@@ -133,33 +137,34 @@ def test_partitions_of_a_lake_are_balanced_by_its_rows(tmp_path: Path) -> None:
         LakeFile(path="x", after=after, upto=upto, first=after + 1, last=upto, rows=100, bytes=0, sha256="")
         for after, upto in ((0, 100), (100, 10_000))
     )
-    write_manifest(tmp_path, Manifest(files=files))
+    write_lake_manifest(tmp_path, LakeManifest(files=files))
     scan = LakeScan(str(tmp_path))
     assert scan.borders(None, Selection(0, 10_000), 4) == [50, 100, 5_050]  # type: ignore[arg-type]
 
 
 def test_row_groups_that_cannot_match_are_never_read(log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lake, "ROW_GROUP_EVENTS", 100)
+    monkeypatch.setattr(writing, "ROW_GROUP_EVENTS", 100)
     lake_folder = tmp_path / "lake"
     (lake_folder / "events").mkdir(parents=True)
-    file = lake.write_chunk(StoreScan(log), lake_folder, 0, len(stored(log)))
-    write_manifest(lake_folder, Manifest(files=(file,)))
-    read: list[list[int]] = []
+    file = writing.write_chunk(StoreScan(Address.parse(log)), lake_folder, 0, len(stored(log)))
+    write_lake_manifest(lake_folder, LakeManifest(files=(file,)))
+    read: list[int] = []
     original = pq.ParquetFile.iter_batches
 
     def watched(self: Any, *args: Any, row_groups: list[int], **kwargs: Any) -> Any:
-        read.append(row_groups)
+        read.extend(row_groups)
         return original(self, *args, row_groups=row_groups, **kwargs)
 
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", watched)
     for selection in (Selection(150, 250), Selection(0, 10**6, types=frozenset({"WalletOpened"}))):
-        list(read_files(lake_folder, selection, ["position"]))
-    assert read == [[1, 2], [0, 1, 2, 3, 4]]  # the last group holds nothing but odd ones
+        bounds = {"after": selection.after, "upto": selection.upto, "types": selection.types}
+        list(read_files(lake_folder, ["position"], **bounds))
+    assert read == [1, 2, 0, 1, 2, 3, 4]  # the last group holds nothing but odd ones
 
 
 def damaged(exported: Path, how: str) -> str:
     """Damage the second file; what is then to be said about it."""
-    path = exported / read_manifest(exported).files[1].path
+    path = exported / existing_manifest(exported).files[1].path
     if how == "missing":
         path.unlink()
         return "missing"
@@ -176,16 +181,16 @@ def damaged(exported: Path, how: str) -> str:
 def test_verify_finds_what_is_wrong(spark: SparkSession, exported: Path, how: str) -> None:
     expected = damaged(exported, how)
     (problem,) = lake.verify(spark, str(exported))
-    assert problem.startswith(read_manifest(exported).files[1].path)
+    assert problem.startswith(existing_manifest(exported).files[1].path)
     assert expected in problem
 
 
 def test_verify_looks_into_the_files_not_only_at_their_checksums(exported: Path) -> None:
-    (first, *_) = read_manifest(exported).files
-    assert lake.problem_of(exported, first) == ""
-    assert "200 events up to 200" in lake.problem_of(exported, msgspec.structs.replace(first, rows=199))
+    (first, *_) = existing_manifest(exported).files
+    assert problem_of(exported, first) == ""
+    assert "200 events up to 200" in problem_of(exported, msgspec.structs.replace(first, rows=199))
     shifted = msgspec.structs.replace(first, after=first.first)
-    assert "follows on" in lake.problem_of(exported, shifted)
+    assert "follows on" in problem_of(exported, shifted)
 
 
 @pytest.mark.parametrize("bit", [0, 2, 5])
@@ -197,8 +202,8 @@ def test_a_flipped_bit_never_gives_other_events(tmp_path: Path, bit: int) -> Non
             [Event("Paid", tags={f"wallet:{number % 7}"}, data=b"%d" % (number * 7919)) for number in range(50)]
         )
     (folder / "events").mkdir(parents=True)
-    file = lake.write_chunk(StoreScan(log), folder, 0, 50)
-    write_manifest(folder, Manifest(files=(file,)))
+    file = writing.write_chunk(StoreScan(Address.parse(log)), folder, 0, 50)
+    write_lake_manifest(folder, LakeManifest(files=(file,)))
     whole = (folder / file.path).read_bytes()
     footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")  # on a broken one, pyarrow itself may abort
     expected, refused = stored(log), 0
@@ -215,7 +220,7 @@ def test_a_flipped_bit_never_gives_other_events(tmp_path: Path, bit: int) -> Non
 
 
 def test_a_file_without_checksums_whose_text_is_broken_is_refused(exported: Path) -> None:
-    path = exported / read_manifest(exported).files[0].path
+    path = exported / existing_manifest(exported).files[0].path
     table = pq.read_table(path)
     broken = pa.array([b"P\xffid"] * table.num_rows).view(pa.string())
     pq.write_table(table.set_column(1, table.schema.field("type"), broken), path)
@@ -224,27 +229,27 @@ def test_a_file_without_checksums_whose_text_is_broken_is_refused(exported: Path
 
 
 def test_verify_says_when_a_file_is_no_file_of_a_lake(spark: SparkSession, exported: Path) -> None:
-    (first, *others) = read_manifest(exported).files
+    (first, *others) = existing_manifest(exported).files
     (exported / first.path).write_bytes(b"no Parquet")
     digest = sha256(b"no Parquet").hexdigest()
     claimed = msgspec.structs.replace(first, bytes=len(b"no Parquet"), sha256=digest)
-    write_manifest(exported, Manifest(files=(claimed, *others)))
+    write_lake_manifest(exported, LakeManifest(files=(claimed, *others)))
     (problem,) = lake.verify(spark, str(exported))
     assert problem.startswith(f"{first.path}: not a file of a lake")
 
 
 def test_a_manifest_with_a_gap_is_refused(exported: Path) -> None:
-    manifest = read_manifest(exported)
-    write_manifest(exported, Manifest(files=(manifest.files[0], manifest.files[2])))
+    manifest = existing_manifest(exported)
+    write_lake_manifest(exported, LakeManifest(files=(manifest.files[0], manifest.files[2])))
     with pytest.raises(StoreCorrupt, match="does not follow"):
-        read_manifest(exported)
+        existing_manifest(exported)
 
 
 def test_a_manifest_of_a_newer_format_is_refused(exported: Path) -> None:
     content = json.loads((exported / "manifest.json").read_text()) | {"format": 99}
     (exported / "manifest.json").write_text(json.dumps(content))
     with pytest.raises(FormatUnsupported, match="format 99"):
-        read_manifest(exported)
+        existing_manifest(exported)
 
 
 def test_a_delta_table_over_the_lake_has_the_same_events(spark: SparkSession, log: str, tmp_path: Path) -> None:
@@ -277,7 +282,7 @@ def test_a_stream_keeps_the_lake_current(spark: SparkSession, log: str, tmp_path
     folder, checkpoint = tmp_path / "lake", str(tmp_path / "checkpoint")
     for _ in range(2):
         follow(spark, log, str(folder), checkpoint=checkpoint, availableNow=True).awaitTermination()
-        assert read_manifest(folder).upto == len(stored(log))
+        assert existing_manifest(folder).upto == len(stored(log))
         with fencepost.open(log) as store:
             store.append([Event("Late")])
     assert lake.verify(spark, str(folder)) == []
@@ -285,5 +290,5 @@ def test_a_stream_keeps_the_lake_current(spark: SparkSession, log: str, tmp_path
 
 def test_times_are_kept_to_the_microsecond(spark: SparkSession, log: str, exported: Path) -> None:
     seconds = spark.read.parquet(str(exported / "events")).select(F.unix_micros("recorded_at")).collect()
-    assert {row[0] for row in seconds} == {event._recorded_at for event in stored(log)}
+    assert {row[0] for row in seconds} == {event.raw_recorded_at for event in stored(log)}
     assert os.path.exists(exported / "manifest.json")

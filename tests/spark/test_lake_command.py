@@ -12,7 +12,7 @@ from tests.spark.conftest import stored
 
 import fencepost
 from fencepost import Event
-from fencepost.spark.lake_files import read_manifest
+from fencepost.engines.lake.files import existing_manifest
 
 pytestmark = pytest.mark.usefixtures("spark")  # which the command finds, uses, and leaves running
 
@@ -29,9 +29,21 @@ def test_export_verify_and_restore(cli: Cli, log: str, tmp_path: Path, spark: Sp
     assert spark.range(1).count() == 1
 
 
+def test_follow_and_compact(cli: Cli, log: str, tmp_path: Path) -> None:
+    folder = str(tmp_path / "lake")
+    head = len(stored(log))
+    for upto in (100, 200, 300):
+        cli("lake", "export", log, folder, "--chunk", "1000", "--upto", str(upto))
+    followed = cli("lake", "follow", log, folder, "--once", "--chunk", "1000")
+    assert followed.lines == [{"folder": folder, "upto": head}]
+    compacted = cli("lake", "compact", folder, "--chunk", "300", "--retain-hours", "0")
+    assert compacted.lines == [{"folder": folder, "files_before": 4, "files": 2}]
+    assert cli("lake", "verify", folder).lines == [{"problems": []}]
+
+
 def test_what_is_said_to_people(cli: Cli, log: str, tmp_path: Path) -> None:
     folder, copy = str(tmp_path / "lake"), str(tmp_path / "copy.db")
-    assert "holds everything up to position 511: 511 events more" in " ".join(
+    assert "is complete up to position 511: 511 events were added" in " ".join(
         cli("lake", "export", log, folder, "--table").out.split()
     )
     assert "Sound" in cli("lake", "verify", folder, "--table").out
@@ -41,7 +53,7 @@ def test_what_is_said_to_people(cli: Cli, log: str, tmp_path: Path) -> None:
 def test_an_unsound_lake_is_exit_code_4(cli: Cli, log: str, tmp_path: Path) -> None:
     folder = tmp_path / "lake"
     cli("lake", "export", log, str(folder))
-    (folder / read_manifest(folder).files[0].path).unlink()
+    (folder / existing_manifest(folder).files[0].path).unlink()
     ran = cli("lake", "verify", str(folder))
     assert ran.code == 4
     assert "missing" in ran.lines[0]["problems"][0]

@@ -6,13 +6,16 @@ import random
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from tests.spark.conftest import NASTY_TAGS, stored
 
 import fencepost
-from fencepost import AppendCondition, InvalidInput, Query, QueryItem
+from fencepost import AppendCondition, Event, InvalidInput, Query, QueryItem
 from fencepost.buckets import matches
 from fencepost.spark import events, match, matching
+from fencepost.testing import strategies
 
 TAGS = [*(f"wallet:w{number}" for number in range(12)), "region:eu", *NASTY_TAGS, "absent"]
 TYPES = ["WalletOpened", "MoneyAdded", "Odd", "Absent"]
@@ -56,6 +59,44 @@ def test_all_pairs_are_found_and_no_others(
     assert len(expected) > 1_000
 
 
+@pytest.mark.parametrize("most", [200_000, 0], ids=["on the driver", "on the workers"])
+def test_pairs_of_generated_logs_and_queries_are_those_of_the_definition(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(matching, "BROADCAST_ITEMS", most)
+    logs, asked = strategies.logs, st.lists(strategies.queries, min_size=20, max_size=40)
+
+    @given(log=logs, asked=asked)
+    @settings(max_examples=2, suppress_health_check=list(HealthCheck))  # each takes Spark a second or two
+    def compare(log: list[Event], asked: list[Query]) -> None:
+        rows = [(position, event.type, sorted(event.tags)) for position, event in enumerate(log, start=1)]
+        frame = spark.createDataFrame(rows, "position long, type string, tags array<string>")
+        queries = {f"q{number}": query for number, query in enumerate(asked)}
+        given_rows = [(name, query.to_json()) for name, query in queries.items()]
+        frames = queries if most else spark.createDataFrame(given_rows, "query_id string, query string")
+        found = sorted((row["query_id"], row["position"]) for row in match(frame, frames).collect())
+        expected = [
+            (name, position)
+            for name, query in queries.items()
+            for position, event in enumerate(log, start=1)
+            if matches(event, query)
+        ]
+        assert found == sorted(expected)
+
+    compare()
+
+
+@given(
+    event=strategies.events, item=strategies.items, common=st.dictionaries(st.sampled_from(strategies.TAGS), st.just(9))
+)
+def test_an_event_that_matches_an_item_has_one_of_its_keys(
+    event: Event, item: QueryItem, common: dict[str, int]
+) -> None:
+    written = {*event.tags, matching.TYPE + event.type, matching.ALL}
+    keys = [key for _, key in matching._keys_of(item, common)]
+    assert bool(written.intersection(keys)) >= matches(event, Query([item]))
+
+
 def test_queries_in_a_frame_have_ranges(spark: SparkSession, log: str) -> None:
     query = Query.of(types={"WalletOpened"}).to_json()
     queries = spark.createDataFrame(
@@ -83,7 +124,7 @@ def test_malformed_queries_are_named(spark: SparkSession, log: str) -> None:
     with pytest.raises(InvalidInput, match="'tags' is missing"):
         match(frame.drop("tags"), {"x": Query.all()})
     for name in ("key", "query_id"):
-        with pytest.raises(InvalidInput, match=f"events: .*named '{name}'"):
+        with pytest.raises(InvalidInput, match=f"events: .*a column '{name}'"):
             match(frame.withColumn(name, frame["type"]), {"x": Query.all()})
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from examples.wallet import pipeline as wallets
-from examples.wallet.domain import Balance, DepositMade, MoneyTransferred, WalletOpened, WithdrawalMade
 from pyspark.sql import SparkSession
 
 import fencepost
 from fencepost import InvalidInput, Query, StoreError
 from fencepost.decisions import encode, project
+from fencepost.demos.wallet import pipeline as wallets
+from fencepost.demos.wallet.domain import Balance, DepositMade, MoneyTransferred, WalletOpened, WithdrawalMade
 from fencepost.spark import pipeline
 
 
@@ -40,11 +40,11 @@ def test_the_wallet_pipeline_brings_everything_up_to_date_and_does_nothing_twice
     append(store, DepositMade("ada", "d1", 70), WithdrawalMade("bob", "x1", 30))
     append(store, MoneyTransferred("t1", "ada", "bob", 2_000), MoneyTransferred("t2", "bob", "cy", 1_900))
     spark.conf.set("spark.sql.shuffle.partitions", "1")  # a few rows in four parts would be four times the files
-    seen: list[pipeline.Told] = []
+    seen: list[pipeline.QueryProgress] = []
     ran = pipeline.run(wallets, spark, store, folder, watch=lambda run: seen.extend(run.queries))
     assert [told.name for told in ran.queries] == ["lake", "balances", "movements", "flows", "flags"]
     assert [told.running for told in ran.queries] == [False] * 5
-    assert (ran.queries[0].rows, ran.queries[0].lag) == (7, 0)
+    assert (ran.queries[0].rows, ran.queries[0].lag) == (1, 0)  # a row for each batch
     assert seen
     append(store, DepositMade("cy", "d2", 5), MoneyTransferred("t3", "cy", "ada", 10))
     pipeline.run(wallets, spark, store, folder)
@@ -124,7 +124,7 @@ def test_a_module_is_found_by_name_or_file_and_must_have_a_pipeline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert pipeline.load("examples.wallet.pipeline") is wallets
+    assert pipeline.load("fencepost.demos.wallet.pipeline") is wallets
     (tmp_path / "my_pipeline.py").write_text("def pipeline(spark, store, folder, trigger): return []\n")
     assert pipeline.load(str(tmp_path / "my_pipeline.py")).pipeline(None, "", "", {}) == []
     (tmp_path / "no_pipeline.py").write_text("x = 1\n")

@@ -9,12 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.conftest import NASTY_TAGS, append_each, stored, wallet_events
 from tests.spark.rows import events_in
+from tests.support.postgres import PostgresServer
 
 import fencepost
 from fencepost import Event, Query
+from fencepost.address import Address
 from fencepost.spark import events
-from fencepost.spark.postgres_scan import split_address
-from fencepost.testing.postgres import PostgresServer
+from fencepost.spark.scanning.postgres import split_address
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +51,9 @@ def test_a_store_in_another_schema(spark: SparkSession, server: PostgresServer) 
     with fencepost.open(server.url(), schema="wallets", create=True) as store:
         store.append([Event("Here", data=b"1")])
     assert [event.type for event in events_in(events(spark, address))] == ["Here"]
-    assert split_address(address) == (server.url(), '"wallets"')
+    assert split_address(Address.parse(address)) == (server.url(), '"wallets"')
     plain = "postgresql://host/db?password=a+b"
-    assert split_address(f"{plain}&schema=wallets&connections=2") == (plain, '"wallets"')
+    assert split_address(Address.parse(f"{plain}&schema=wallets&connections=2")) == (plain, '"wallets"')
 
 
 def test_rows_are_written_once(spark: SparkSession, server: PostgresServer, tmp_path: Path) -> None:

@@ -13,16 +13,26 @@ from uuid import UUID
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.conftest import append_each, stored, wallet_events
-from tests.sqlite.outside import outside
+from tests.support.postgres import PostgresServer
 
 import fencepost
-from fencepost import AppendCondition, Event, EventStore, InvalidInput, Query, StoreCorrupt, StoreError
+from fencepost import (
+    AppendCondition,
+    Event,
+    EventStore,
+    InvalidInput,
+    Query,
+    SequencedEvent,
+    StoreCorrupt,
+    StoreError,
+)
+from fencepost.address import Address
+from fencepost.engines.lake.files import LakeManifest, existing_manifest, write_lake_manifest
 from fencepost.engines.sqlite import verify
 from fencepost.spark import lake
-from fencepost.spark.lake_files import Manifest, read_manifest, write_manifest
-from fencepost.spark.lake_scan import LakeScan
-from fencepost.spark.store_scan import StoreScan
-from fencepost.testing.postgres import PostgresServer
+from fencepost.spark.lake import exporting
+from fencepost.spark.scanning.lake import LakeScan
+from fencepost.spark.scanning.store import StoreScan
 
 SOURCE = str(Path(fencepost.__file__).parents[1])
 
@@ -30,16 +40,17 @@ SOURCE = str(Path(fencepost.__file__).parents[1])
 KILLED = """
 import os, signal, sys
 import fencepost
-from fencepost.engines.sqlite import engine
-from fencepost.spark import lake, lake_restore
+from fencepost.engines.sqlite import committing
+from fencepost.spark import lake
+from fencepost.spark.lake import restoring
 
 def kill(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 at = int(sys.argv[3])
-lake_restore.PART_EVENTS = 100
+restoring.PART_EVENTS = 100
 if at == 0:
-    engine.insert_records = kill
+    committing.insert_records = kill
 lake.restore(sys.argv[1], fencepost.open(sys.argv[2]), on_progress=lambda done, _: kill() if done == at else None)
 """
 
@@ -137,10 +148,11 @@ def test_a_restore_that_was_killed_goes_on_where_it_was(folder: Path, expected: 
 def test_a_store_with_another_beginning_is_refused(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "new.db"
     with fencepost.open(path) as store:
-        store.restore(stored_events(folder, 300))
-    outside(path, "UPDATE events SET recorded_at = recorded_at + 1 WHERE position = 7")
-    with fencepost.open(path) as store:
-        with pytest.raises(InvalidInput, match="position 7 is not the lake's"):
+        events = stored_events(folder, 300)
+        seventh = events[6]
+        events[6] = SequencedEvent(7, "Another", seventh.tags, seventh.data, seventh.recorded_at, seventh.id)
+        store.restore(events)
+        with pytest.raises(InvalidInput, match="position 7 differs from the lake's"):
             lake.restore(str(folder), store)
         assert store.head() == 300
 
@@ -157,8 +169,11 @@ def test_a_damaged_lake_restores_nothing(log: str, tmp_path: Path, kind: str) ->
         for _ in range(30):
             store.append([Event("A")])
     (tmp_path / "lake").mkdir()
-    files = tuple(lake.write_chunk(StoreScan(str(source)), tmp_path / "lake", at, at + 10) for at in (0, 10, 20))
-    write_manifest(tmp_path / "lake", Manifest(files=files))
+    files = tuple(
+        exporting.write_chunk(StoreScan(Address.parse(str(source))), tmp_path / "lake", at, at + 10)
+        for at in (0, 10, 20)
+    )
+    write_lake_manifest(tmp_path / "lake", LakeManifest(files=files))
     damaged = files[2].path if kind == "events" else files[2].appends.path  # type: ignore[union-attr]
     content = bytearray((tmp_path / "lake" / damaged).read_bytes())
     content[len(content) // 2] ^= 1
@@ -173,7 +188,7 @@ def test_verify_looks_at_the_recorded_appends_too(spark: SparkSession, recorded_
     folder = tmp_path / "lake"
     lake.export(spark, recorded_log, str(folder))
     assert lake.verify(spark, str(folder)) == []
-    (file,) = read_manifest(folder).files
+    (file,) = existing_manifest(folder).files
     assert file.appends is not None
     assert file.appends.rows == 62
     (folder / file.appends.path).unlink()
@@ -190,5 +205,5 @@ def test_a_log_that_was_not_recorded_has_no_files_of_appends(spark: SparkSession
 
 
 def test_a_store_that_gives_positions_of_its_own_refuses(folder: Path) -> None:
-    with LakeScan(str(folder)).open() as store, pytest.raises(StoreError, match="positions of its own"):
+    with LakeScan(str(folder)).open() as store, pytest.raises(StoreError, match="assigns positions itself"):
         store.restore([])

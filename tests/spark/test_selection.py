@@ -22,8 +22,8 @@ from pyspark.sql.datasource import (
 )
 
 from fencepost.model import decode_moment, encode_moment
-from fencepost.spark.selection import Selection
-from fencepost.spark.sqlite_scan import statement
+from fencepost.spark.scanning import Selection, narrowed
+from fencepost.spark.scanning.sqlite import statement
 
 HEAD = 20
 TYPES = ("Added", "Opened", "it's", "")
@@ -85,25 +85,25 @@ def test_an_event_that_all_filters_accept_is_selected(
     given_filters: list[Filter], position: int, type: str, second: int
 ) -> None:
     event = {"position": position, "type": type, "recorded_at": moment(second)}
-    narrowed = Selection(0, HEAD).narrowed(given_filters)
+    found = narrowed(Selection(0, HEAD), given_filters)
     if all(holds(filter, event) for filter in given_filters):
-        assert selects(narrowed, event)
+        assert selects(found, event)
 
 
 def test_filters_on_positions_and_types_select_exactly() -> None:
-    narrowed = Selection(0, 100).narrowed([GreaterThan(("position",), 5), LessThan(("position",), Decimal("9.5"))])
-    assert narrowed == Selection(5, 9)
-    assert narrowed.narrowed([In(("type",), ("A", "B")), EqualTo(("type",), "B")]).types == {"B"}
-    assert narrowed.narrowed([EqualTo(("position",), 50)]).is_empty
+    found = narrowed(Selection(0, 100), [GreaterThan(("position",), 5), LessThan(("position",), Decimal("9.5"))])
+    assert found == Selection(5, 9)
+    assert narrowed(found, [In(("type",), ("A", "B")), EqualTo(("type",), "B")]).types == {"B"}
+    assert narrowed(found, [EqualTo(("position",), 50)]).is_empty
 
 
 def test_a_type_that_no_event_can_have_selects_nothing() -> None:
     """And never by an empty list, which PostgreSQL does not take."""
-    selection = Selection(0, 9).narrowed([EqualTo(("type",), "A\0")])
+    selection = narrowed(Selection(0, 9), [EqualTo(("type",), "A\0")])
     assert "type IN (NULL)" in statement(selection, ["position"])
 
 
 def test_times_select_to_the_microsecond() -> None:
     at = decode_moment(1_700_000_000_123_456)
-    narrowed = Selection(0, 9).narrowed([GreaterThanOrEqual(("recorded_at",), at)])
-    assert narrowed.recorded_from == 1_700_000_000_123_456
+    found = narrowed(Selection(0, 9), [GreaterThanOrEqual(("recorded_at",), at)])
+    assert found.recorded_from == 1_700_000_000_123_456

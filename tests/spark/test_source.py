@@ -16,10 +16,11 @@ from tests.spark.rows import events_in
 
 import fencepost
 from fencepost import Event, Query, QueryItem
-from fencepost.spark.columns import full_schema
-from fencepost.spark.options import parse
-from fencepost.spark.selection import Selection
-from fencepost.spark.source import FencepostReader, FilteringReader, Part, events
+from fencepost.spark import events
+from fencepost.spark.basics import full_schema
+from fencepost.spark.basics.options import parse
+from fencepost.spark.scanning import Selection
+from fencepost.spark.source.batch import FencepostReader, FencepostSource, Partition
 
 
 def load(spark: SparkSession, store: str, schema: str | None = None, **options: Any) -> DataFrame:
@@ -134,12 +135,12 @@ def test_pushed_filters_never_change_the_result(spark: SparkSession, log: str) -
 
 
 def test_pushed_filters_narrow_what_is_read(log: str) -> None:
-    options = parse({"store": log, "pushFilters": "true"})
-    reader = FilteringReader(options, full_schema(options))
+    given = {"store": log, "pushFilters": "true"}
+    reader = FencepostSource(given).reader(full_schema(parse(given)))
     filters = [GreaterThan(("position",), 10), LessThanOrEqual(("position",), 30), EqualTo(("type",), "Odd")]
     assert list(reader.pushFilters(list(filters))) == filters
     (part,) = reader.partitions()
-    assert isinstance(part, Part)
+    assert isinstance(part, Partition)
     assert part.selection == Selection(10, 30, types=frozenset({"Odd"}))
 
 
@@ -183,7 +184,7 @@ def test_large_payloads_come_in_small_batches(tmp_path: Path) -> None:
 
 COUNT_ROWS = """
 import sys
-from fencepost.spark.selection import Selection
-from fencepost.spark.sqlite_scan import SqliteScan
+from fencepost.spark.scanning import Selection
+from fencepost.spark.scanning.sqlite import SqliteScan
 print(*[batch.num_rows for batch in SqliteScan(sys.argv[1]).batches(Selection(0, 200), ["data"])])
 """

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import LongType, StructType
 from tests.spark.conftest import stored
 
 import fencepost
-from fencepost import Event, FencepostError, InvalidInput, Query
-from fencepost.spark.columns import full_schema
-from fencepost.spark.options import parse
-from fencepost.spark.source import Part
-from fencepost.spark.stream import FencepostStreamReader, offset, position_of
+from fencepost import Event, EventStore, FencepostError, InvalidInput, Query
+from fencepost.spark.basics import full_schema
+from fencepost.spark.basics.options import parse
+from fencepost.spark.source.batch import Partition
+from fencepost.spark.source.stream import FencepostStreamReader, offset, position_of
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +69,9 @@ def test_a_batch_that_is_planned_again_is_the_same_events(log: str) -> None:
         store.append([Event("Late")])
     again = reader(log).partitions(offset(100), offset(300))
     assert planned == again
-    assert [(part.selection.after, part.selection.upto) for part in again if isinstance(part, Part)] == [(100, 300)]
+    assert [(part.selection.after, part.selection.upto) for part in again if isinstance(part, Partition)] == [
+        (100, 300)
+    ]
     stream.stop()
 
 
@@ -140,3 +143,27 @@ def test_on_spark_a_stream_restarts_where_it_was_and_reports_its_lag(
         store.append([Event("Late")])
     run()
     assert [position for batch in seen[3:] for position in batch] == [head + 1]
+
+
+def test_a_batch_with_a_query_is_not_read_to_plan_it(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end is found by one reading of the matches; the tasks read them again, and the planning does not."""
+    readings = []
+    plain = EventStore.read
+    monkeypatch.setattr(EventStore, "read", lambda *args, **named: readings.append(named) or plain(*args, **named))
+    query = Query.of(types={"MoneyAdded"}).to_json()
+    stream = reader(log, query=query, maxEventsPerTrigger="50")
+    end = stream.latestOffset(offset(0), stream.getDefaultReadLimit())
+    assert stream.partitions(offset(0), end)
+    assert len(readings) == 1
+    stream.stop()
+
+
+def test_a_stream_of_batch_ends_has_one_row_for_each_batch(log: str) -> None:
+    options = parse({"store": log, "batchEnds": "true", "partitions": "5"})
+    stream = FencepostStreamReader(options, StructType().add("position", LongType()))
+    (part,) = stream.partitions(offset(100), offset(300))
+    assert [row for batch in stream.read(part) for row in batch.to_pylist()] == [{"position": 300}]
+    stream.stop()
+    whole = FencepostStreamReader(options, full_schema(options))
+    with pytest.raises(InvalidInput, match="'position bigint' alone"):
+        whole.initialOffset()

@@ -12,12 +12,13 @@ from tests.spark import purses
 from tests.spark.purses import Added, Diary, Moved, Opened, Purse
 
 import fencepost
-import fencepost.spark.view as viewing
 from fencepost import Event, InvalidInput, StoreUnavailable
 from fencepost.decisions import encode, project
 from fencepost.spark import View, fold
-from fencepost.spark.locking import patiently
-from fencepost.spark.view_files import PATTERNS, read_manifest, refreshing
+from fencepost.spark.basics import patiently
+from fencepost.spark.view import folder as folder_place
+from fencepost.spark.view import views as viewing
+from fencepost.spark.view.folder import PATTERNS, read_view_manifest, refreshing
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_a_refresh_that_fails_leaves_the_view_whole(
 
     for step in ("settled", "write_manifest"):
         with monkeypatch.context() as broken:
-            broken.setattr(viewing, step, fail)
+            broken.setattr(folder_place, step, fail)
             with pytest.raises(OSError, match="no space"):
                 view.refresh()
         assert (view.position, amounts(view.latest())) == (4, {"a": 500, "b": 200})
@@ -89,7 +90,7 @@ def test_a_refresh_that_fails_leaves_the_view_whole(
 
 
 def _manifest(tmp_path: Path) -> Any:
-    return read_manifest(tmp_path / "view")
+    return read_view_manifest(tmp_path / "view")
 
 
 def test_layers_are_put_together_and_old_versions_go(spark: SparkSession, log: str, tmp_path: Path) -> None:
@@ -115,7 +116,7 @@ def test_a_view_is_kept_in_a_folder_of_any_name(spark: SparkSession, log: str, t
 
 @pytest.mark.parametrize("character", PATTERNS)
 def test_a_name_that_spark_takes_for_a_pattern_is_refused(tmp_path: Path, character: str) -> None:
-    with pytest.raises(InvalidInput, match="takes for a pattern"):
+    with pytest.raises(InvalidInput, match="treats as a pattern"):
         View(Purse, by="purse_id", at=f"file:{tmp_path}/a{character}b")
 
 
@@ -186,7 +187,7 @@ def test_a_projection_that_has_changed_is_folded_anew(
     monkeypatch.setattr(viewing, "fingerprint", lambda projection: b"of other code")
     changed = View(Purse, by="purse_id", at=f"file:{tmp_path / 'view'}", store=log, spark=spark)
     assert changed.position == 0
-    with pytest.raises(StoreUnavailable, match="folded by other code"):
+    with pytest.raises(StoreUnavailable, match="other code has folded it"):
         changed.latest()
     assert changed.refresh().rebuilt
     assert changed.versions == [4]
@@ -205,11 +206,11 @@ def test_what_cannot_be_refreshed_is_refused_and_changes_nothing(
         append(other, *[Added("z", 1) for _ in range(count)])
         with pytest.raises(InvalidInput, match="another log"):
             View(Purse, by="purse_id", at=place, store=other, spark=spark).refresh()
-    with pytest.raises(InvalidInput, match=r"a view of tests.spark.purses.Purse is kept there"):
+    with pytest.raises(InvalidInput, match=r"the view kept there is of tests\.spark\.purses\.Purse"):
         View(Diary, by="purse_id", at=place, store=log, spark=spark).refresh()
-    with pytest.raises(InvalidInput, match="5 is above what the view covers, 4"):
+    with pytest.raises(InvalidInput, match="5 is above the view's position, 4"):
         view.at(5)
-    with pytest.raises(InvalidInput, match="versions are kept at 4; for others, name the store"):
+    with pytest.raises(InvalidInput, match="versions are kept at 4; for other positions, name the store"):
         View(Purse, by="purse_id", at=place, spark=spark).at(2)
     with pytest.raises(InvalidInput, match="store: missing"):
         View(Purse, by="purse_id", at=place, spark=spark).refresh()

@@ -14,12 +14,12 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType, TimestampType
 from tests.spark.purses import Added, Diary, Moved, Opened, Purse
 from tests.spark.test_view import append, rows
+from tests.support.postgres import PostgresServer
 
 from fencepost import InvalidInput, StoreUnavailable
 from fencepost.decisions import encode
 from fencepost.spark import View, fold
-from fencepost.spark.view_table import TablePlace, adapted
-from fencepost.testing.postgres import PostgresServer
+from fencepost.spark.view.table import TablePlace, adapted
 
 
 @pytest.fixture(scope="module")

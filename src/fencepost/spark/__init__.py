@@ -1,31 +1,29 @@
-"""The log on Spark: a source and a sink that Spark's own users recognise, and what is built on them.
+"""The log on Spark: a source and a sink for Spark's own API, and what is built on them.
 
     spark = fencepost.spark.session()
     events = spark.read.format("fencepost").option("store", "wallet.db").load()
 
-    session         a SparkSession that is ready, wherever it runs
-    java            the Java that came from PyPI, where the machine has none
-    options         what a reader and a writer can be told, checked before anything runs
-    columns         the columns of an event, and which of them are asked for
-    selection       which events are asked for: a range, a query, Spark's own filters
-    arrow           from what a store keeps to the record batches that Spark takes
-    scanning        how to read each kind of store, and where to cut it into partitions
-    sqlite_scan, postgres_scan, store_scan, lake_scan     the kinds
-    source, stream  Spark's batch and streaming reader
-    sink, staging   Spark's writer: staged by the tasks, stored by the driver, once
-    folding         one row for each key, by the projections that decisions use
-    fold_plan, fold_log         what is folded into which columns; the events with their keys
-    states          a projection's state as columns
-    shipping        how a projection class gets to the workers
-    view            folds that are kept, and refreshed by what is new
-    view_files, view_table      where they are kept
-    matching        every pair of many queries and many events, by an equi-join
-    lake            the log as Parquet files that prove themselves; Delta and Iceberg over them
-    recorded        what appends were conditional on, from a store to Spark
-    auditing        that every recorded decision was safe; what another boundary would have done
-    boundaries, questions, log_checks      what it asks, how it is answered, and what holds of the log besides
+    session     a SparkSession with the source registered
+    source      Spark's batch and streaming readers
+    sink        Spark's writer: staged by the tasks, stored by the driver, once
+    scanning    how workers read each kind of store straight into record batches
+    frames      a DataFrame of events: from a lake as far as it goes, from the store for the rest
+    folding     one row for each key, computed by the projections that decisions use
+    type_checking  whether the classes of a program can read every stored event
+    catalogue   a store as a database of Spark's catalogue
+    typed       one table for each event class, with its fields as typed columns
+    rebuilding  the past of a read model, folded and handed over to its consumer
+    view        folds that are kept, and refreshed with the new events
+    matching    every pair of many queries and many events, by an equi-join
+    lake        the log as Parquet files with checksums, and as Delta and Iceberg tables
+    auditing    proof that every recorded decision was safe; what another boundary would have done
+    formats     Delta and Iceberg tables over Parquet files
+    watching    a progress bar for whatever Spark does
+    pipeline    runs a module of streaming queries
+    basics      what these share: options, columns, ranges over tasks, errors
 
-Nothing outside of this package imports pyspark. docs/how-to/spark.md shows it at work.
+Each part is a folder whose docstring is its map, and imports from another part only what that part's `__init__`
+declares; `make check` verifies it. Only this package imports pyspark. docs/how-to/spark.md shows its use.
 """
 
 from __future__ import annotations
@@ -37,22 +35,59 @@ try:
     import pyarrow  # noqa: F401
     import pyspark  # noqa: F401
 except ImportError as error:
-    raise ImportError(f"{error}; Spark comes with an extra of its own: pip install 'fencepost[spark]'") from error
+    raise ImportError(f"{error}; Spark needs an extra: pip install 'fencepost[spark]'") from error
 
-from .secrets import place_of
+from .basics import place_of
 from .session import register, session
-from .source import events
 
 if TYPE_CHECKING:
     from .auditing import audit, what_if
+    from .catalogue import catalog
     from .folding import fold
+    from .frames import events, use_lake
     from .matching import match
+    from .rebuilding import rebuild
+    from .scanning import snapshot
+    from .type_checking import check_types
+    from .typed import tables
     from .view import View
+    from .watching import progress
 
-__all__ = ["View", "audit", "events", "fold", "match", "place_of", "register", "session", "what_if"]
+__all__ = [
+    "View",
+    "audit",
+    "catalog",
+    "check_types",
+    "events",
+    "fold",
+    "match",
+    "place_of",
+    "progress",
+    "rebuild",
+    "register",
+    "session",
+    "snapshot",
+    "tables",
+    "use_lake",
+    "what_if",
+]
 
-# Imported when they are asked for: each process that plans or runs a read imports this package, and needs none of them.
-_ELSEWHERE: Final = {"View": "view", "audit": "auditing", "fold": "folding", "match": "matching", "what_if": "auditing"}
+# Imported on first use: every worker imports this package, and needs none of these.
+_ELSEWHERE: Final = {
+    "View": "view",
+    "audit": "auditing",
+    "catalog": "catalogue",
+    "check_types": "type_checking",
+    "events": "frames",
+    "fold": "folding",
+    "match": "matching",
+    "progress": "watching",
+    "rebuild": "rebuilding",
+    "snapshot": "scanning",
+    "tables": "typed",
+    "use_lake": "frames",
+    "what_if": "auditing",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,12 +1,12 @@
 """Every pair of many queries and many events, by an equi-join.
 
-Asking each query about each event is a cross join: 10,000 queries and a million events are ten
-billion questions. The kernel's cover makes it a join on keys: an event that matches an item has
-each of the item's tags, so any one of them can be the key, and where an item has none its types
-are, or ALL. What the join finds is then tested exactly, as `buckets.matches` defines it.
+Testing each query against each event is a cross join: 10,000 queries and a million events are ten billion tests. The
+kernel makes it a join on keys: an event that matches an item has each of the item's tags, so any one of them can be
+the key; an item without tags is joined on its types, or on ALL. Each pair that the join finds is then tested exactly.
+tests/spark/test_matching.py compares the result with `buckets.matches`.
 
-The key of an item is the tag that is rarest in a sample of the events: joined on a tag that every
-event has, it would be a cross join again. Any choice is sound; a bad one is slow.
+The key of an item is its tag that is rarest in a sample of the events: a tag that every event has would make it a
+cross join again. Any choice is right; a bad one is slow.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pyspark.sql import functions as F
 
 from ..errors import InvalidInput
 from ..model import AppendCondition, Query, QueryItem
-from .reporting import reporting
+from .basics import reporting
 
 SAMPLE_EVENTS: Final = 10_000
 BROADCAST_ITEMS: Final = 200_000  # more are left to Spark to shuffle
 
-# How the keys of each kind begin. A tag stands for itself; no tag holds NUL, so none is taken for a type.
+# How the keys of each kind begin. A tag is its own key; no tag holds NUL, so no tag equals a type's key.
 TAG: Final = ""
 TYPE: Final = "\0type:"
 ALL: Final = "\0all"
@@ -61,10 +61,10 @@ def match(events: DataFrame, queries: Queries) -> DataFrame:
     """
     for name in ("position", "type", "tags"):
         if name not in events.columns:
-            raise InvalidInput("events", f"the column {name!r} is missing; it decides what matches")
+            raise InvalidInput("events", f"the column {name!r} is missing; matching needs it")
     for name in events.columns:
         if name.lower() in TAKEN:
-            raise InvalidInput("events", f"a column of the join is named {name!r} as well; rename it")
+            raise InvalidInput("events", f"the join has a column {name!r} of its own; rename this one")
     items, shapes = _prepared(events, queries)
     found = (
         events.withColumn("key", _keys(set(shapes)))
@@ -115,14 +115,14 @@ def _exactly() -> Column:
 
 
 def _common_tags(events: DataFrame) -> dict[str, int]:
-    """How often tags occur among some of the events; what does not is rare enough."""
+    """How often tags occur in a sample of the events; a tag that is missing here is rare."""
     sample = events.select("tags").limit(SAMPLE_EVENTS).select(F.explode("tags").alias("tag"))
     counted = sample.groupBy("tag").count().where(f"count > {SAMPLE_EVENTS // 1000}").collect()
     return {row["tag"]: row["count"] for row in counted}
 
 
 def _items(batches: Iterator[pa.RecordBatch], common: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
-    """In a worker, for more queries than the driver should hold."""
+    """The items of the queries; in a worker, for more queries than the driver should hold."""
     with reporting():
         for batch in batches:
             yield _items_of(batch.to_pylist(), common)
@@ -156,7 +156,7 @@ def _items_of(queries: Iterable[Mapping[str, Any]], common: Mapping[str, int]) -
 
 
 def _keys_of(item: QueryItem, common: Mapping[str, int]) -> list[tuple[str, str]]:
-    """`buckets.read_keys` with the freedom that it leaves: which of the tags."""
+    """`buckets.read_keys`, with the rarest tag as the key."""
     if item.tags:
         return [(TAG, min(item.tags, key=lambda tag: (common.get(tag, 0), tag)))]
     if item.types:

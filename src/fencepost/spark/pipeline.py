@@ -1,19 +1,17 @@
 """Running a pipeline: a module with a function that starts streaming queries, one after the other.
 
     def pipeline(spark, store, folder, trigger) -> Iterator[StreamingQuery]: ...
-    def results(spark, folder) -> dict[str, DataFrame]: ...        # if there is something to show
+    def results(spark, folder) -> dict[str, DataFrame]: ...        # optional
 
-Everything in it is plain PySpark. Run once, a query has ended before the next is asked for, so
-that it finds what the one before it has written. Run for good, the next one is asked for when the
-one before it has caught up, and all of them go on until one fails or the user has had enough. What
-is told meanwhile is Spark's own progress.
+The module is plain PySpark. In a run that ends, each query ends before the next one is started, so that it finds what
+the previous one has written. In a run that continues, the next query is started when the previous one has caught up;
+all queries run until one fails or the user presses Ctrl-C. The progress that is shown is Spark's own.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,8 +26,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ..errors import InvalidInput, StoreError
-from .interrupts import interruptible
-from .options import absolute
+from ..interrupts import pause
+from .basics import address_of, local_path
+from .session import interruptible
 
 LOOK_EVERY_S: Final = 0.2
 PIPELINE: Final = "pipeline"
@@ -40,21 +39,21 @@ Watch = Callable[["Run"], None]
 
 
 @dataclass
-class Told:
-    """What a query has told of itself so far."""
+class QueryProgress:
+    """What a query has reported so far."""
 
     name: str
     batches: int = 0
     rows: int = 0
     seconds: float = 0.0
-    lag: int | None = None  # events that are in the store and not in the query, if it reads a store
+    lag: int | None = None  # events in the store that the query has not read, if it reads a store
     running: bool = True
     error: str | None = None
     _last: int = -1
 
     @property
     def rate(self) -> float:
-        """Rows a second, while it was at work."""
+        """Rows per second, while the query was processing batches."""
         return self.rows / self.seconds if self.seconds else 0.0
 
     def listen(self, query: StreamingQuery) -> None:
@@ -71,10 +70,10 @@ class Told:
 
 @dataclass
 class Run:
-    """A pipeline that is running: its queries, and how far the stage is that Spark is at."""
+    """A pipeline that is running: its queries, and the progress of the stages that Spark runs."""
 
     spark: SparkSession
-    queries: list[Told] = field(default_factory=list)
+    queries: list[QueryProgress] = field(default_factory=list)
     started: list[StreamingQuery] = field(default_factory=list)
 
     def listen(self) -> None:
@@ -82,7 +81,7 @@ class Run:
             told.listen(query)
 
     def stages(self) -> tuple[int, int]:
-        """Tasks done, and all, of the stages that are running; Spark Connect does not tell."""
+        """Completed tasks and all tasks of the running stages; 0 and 0 for Spark Connect, which reports none."""
         done = every = 0
         try:
             tracker = self.spark.sparkContext.statusTracker()
@@ -110,7 +109,7 @@ def load(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         raise InvalidInput("module", f"{name}: {error}; name a module as in `import`, or a file") from None
     except Exception as error:
-        raise InvalidInput("module", f"{name} cannot be imported: {_told(error)}") from error
+        raise InvalidInput("module", f"{name} cannot be imported: {_described(error)}") from error
     if not callable(getattr(module, PIPELINE, None)):
         raise InvalidInput("module", f"{name} has no function {PIPELINE}(spark, store, folder, trigger)")
     return module
@@ -138,19 +137,19 @@ def run(
     every: str | None = None,
     watch: Watch | None = None,
 ) -> Run:
-    """Run the pipeline: once, up to what is in the store now; or with a batch `every` so often, until it is stopped.
+    """Run the pipeline: once, up to the present head of the store; or with a batch `every` interval, until Ctrl-C.
 
-    Results and checkpoints are in the folder; the same folder goes on where it was. Ctrl-C stops what runs for good.
+    Results and checkpoints are in the folder; a run with the same folder continues where the last one stopped.
     """
     trigger: Trigger = {"availableNow": True} if every is None else {"processingTime": every}
     running = Run(spark)
-    place = str(Path(folder).absolute())
+    place = str(Path(local_path(folder, "folder")).absolute())
     Path(place).mkdir(parents=True, exist_ok=True)
     with interruptible():
         try:
-            for query in _started(module, spark, absolute(store), place, trigger):
+            for query in _started(module, spark, address_of(store).text, place, trigger):
                 running.started.append(query)
-                running.queries.append(Told(query.name or f"query {len(running.started)}"))
+                running.queries.append(QueryProgress(query.name or f"query {len(running.started)}"))
                 _follow(running, query, watch, once=every is None)
             if every is not None:
                 _stay(running, watch)
@@ -165,7 +164,7 @@ def run(
 
 
 def results(module: ModuleType, spark: SparkSession, folder: str) -> Mapping[str, DataFrame]:
-    """What the module shows of its results."""
+    """The DataFrames that the module shows as its results."""
     if not hasattr(module, RESULTS):
         return {}
     with _naming(module):
@@ -187,7 +186,7 @@ def _started(
 
 
 def _follow(running: Run, query: StreamingQuery, watch: Watch | None, *, once: bool) -> None:
-    """Until the query has ended, or has caught up for the first time."""
+    """Wait until the query has ended, or has caught up for the first time."""
     while query.isActive:
         _look(running, watch)
         status = query.status
@@ -198,7 +197,7 @@ def _follow(running: Run, query: StreamingQuery, watch: Watch | None, *, once: b
 
 
 def _stay(running: Run, watch: Watch | None) -> None:
-    """Until a query has ended, or the user has had enough; before all of them ran, that would be an interruption."""
+    """Wait until a query has ended or the user presses Ctrl-C, which is a normal end once all queries run."""
     try:
         while all(query.isActive for query in running.started):
             _look(running, watch)
@@ -210,10 +209,10 @@ def _look(running: Run, watch: Watch | None) -> None:
     running.listen()
     if watch is not None:
         watch(running)
-    time.sleep(LOOK_EVERY_S)
+    pause(LOOK_EVERY_S)
 
 
-def _raise_failure(told: Told, query: StreamingQuery) -> None:
+def _raise_failure(told: QueryProgress, query: StreamingQuery) -> None:
     error = None if query.isActive else query.exception()
     if error is not None:
         told.error = first_lines(str(error))
@@ -221,7 +220,7 @@ def _raise_failure(told: Told, query: StreamingQuery) -> None:
 
 
 class _naming:
-    """What goes wrong in the pipeline's own code is told with the place where it did."""
+    """Turns an error of the pipeline's own code into one that names the place in that code."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
@@ -230,11 +229,11 @@ class _naming:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, (PySparkException, Exception)) and not isinstance(error, (InvalidInput, StoreError)):
-            raise InvalidInput("module", f"{self._module.__name__} failed: {_told(error)}") from error
+            raise InvalidInput("module", f"{self._module.__name__} failed: {_described(error)}") from error
 
 
-def _told(error: BaseException) -> str:
-    """Its kind, its first lines, and the line of code that it came from."""
+def _described(error: BaseException) -> str:
+    """The kind of the error, its first lines, and the line of code that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]
     place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
@@ -242,7 +241,7 @@ def _told(error: BaseException) -> str:
 
 
 def first_lines(text: str) -> str:
-    """What of Spark's message was written for people."""
+    """The part of Spark's message before stack traces and plans."""
     lines = []
     for line in text.split("=== Streaming Query ===")[0].split("JVM stacktrace:")[0].splitlines():
         if line.strip().startswith(("at ", "Traceback")):
@@ -253,7 +252,7 @@ def first_lines(text: str) -> str:
 
 
 def _of(progress: Any, name: str) -> Any:
-    """Spark's own API gives a mapping as well as attributes, Spark Connect only those."""
+    """An attribute of Spark's progress; Spark Connect gives no mapping."""
     return getattr(progress, name)
 
 
@@ -271,4 +270,4 @@ def _position(offset: Any) -> int | None:
         found = json.loads(offset) if isinstance(offset, str) else offset
         return int(found["position"])
     except (TypeError, KeyError, ValueError):
-        return None  # the offset of another kind of source
+        return None  # an offset of another kind of source

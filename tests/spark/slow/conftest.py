@@ -16,9 +16,9 @@ from uuid import uuid4
 
 import pyspark
 import pytest
+from tests.support.postgres import PostgresServer
 
-from fencepost.spark.java import java_home
-from fencepost.testing.postgres import PostgresServer
+from fencepost.spark.session.java import java_home
 
 SPARK_HOME = Path(pyspark.__file__).parent
 SOURCES = str(Path(__file__).parents[3] / "src")

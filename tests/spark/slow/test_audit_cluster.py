@@ -8,9 +8,9 @@ import psycopg
 import pytest
 from tests.spark.slow.conftest import Cluster
 from tests.spark.test_auditing import fill
+from tests.support.postgres import PostgresServer
 
 import fencepost
-from fencepost.testing.postgres import PostgresServer
 
 pytestmark = pytest.mark.timeout(900)  # several JVMs start in each, which takes long on a busy machine
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.spark.conftest import stored
 from tests.spark.slow.conftest import Daemon, Driver, free_port
+from tests.support.postgres import PostgresServer
 
 import fencepost
 from fencepost import Event
-from fencepost.testing.postgres import PostgresServer
 
 CLIENT = """
 import sys
@@ -26,6 +26,14 @@ events = spark.read.format("fencepost").options(**place).load()
 assert events.agg(F.count("*"), F.max("position")).collect()[0] == (500, 500)
 narrow = spark.read.format("fencepost").options(**place).schema("position long, type string, tags array<string>").load()
 assert fencepost.spark.match(narrow, {"w3": Query.of(tags={"w:3"})}).count() == 50
+pinned = fencepost.spark.events(spark, open(secret).read())
+halves = pinned.where("position <= 250").union(pinned.where("position > 250"))
+with fencepost.open(open(secret).read()) as store:
+    counts = []
+    for _ in range(3):
+        counts += [pinned.count(), pinned.where("position > 0").count(), halves.count()]
+        store.append([fencepost.Event("Later")])
+assert counts == [500] * 9, counts
 copies = spark.readStream.format("fencepost").options(**place, upTo=500, maxEventsPerTrigger=200).load()
 copies = copies.select(F.lit("Copied").alias("type"), "tags", "data")
 for _ in range(2):

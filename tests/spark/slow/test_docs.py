@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.spark.slow.conftest import Driver
 
-from fencepost.spark.options import READING, WRITING
+from fencepost.spark.basics.options import READING, WRITING
 
 pytestmark = pytest.mark.timeout(900)  # a JVM starts, which takes long on a busy machine
 

@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from examples.wallet.domain import Balance, DepositMade, MoneyTransferred, WalletOpened
 from tests.spark.slow.conftest import SOURCES, environment
 
 import fencepost
 from fencepost import Query
 from fencepost.decisions import encode, project
-from fencepost.spark.view_files import read_manifest
+from fencepost.demos.wallet.domain import Balance, DepositMade, MoneyTransferred, WalletOpened
+from fencepost.spark.view.folder import read_view_manifest
 
 pytestmark = pytest.mark.timeout(900)  # several JVMs start in each, which takes long on a busy machine
 
 ROOT = Path(SOURCES).parent
+PIPELINE = "fencepost.demos.wallet.pipeline"
 WALLETS = [f"w{number}" for number in range(8)]
 
 
@@ -37,7 +38,7 @@ def filled(path: str) -> None:
 
 
 def command(store: str, folder: Path, *more: str) -> list[str]:
-    words = ["pipeline", "examples.wallet.pipeline", "--store", store, "--folder", str(folder), "--master", "local[2]"]
+    words = ["pipeline", PIPELINE, "--store", store, "--folder", str(folder), "--master", "local[2]"]
     return [sys.executable, "-m", "fencepost.cli", *words, *more]
 
 
@@ -117,7 +118,7 @@ def test_a_pipeline_that_stays_keeps_everything_current_until_it_is_interrupted(
 
 
 def covered(view: Path) -> int:
-    manifest = read_manifest(view)
+    manifest = read_view_manifest(view)
     return manifest.versions[-1].position if manifest is not None else 0
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from tests.spark.slow.conftest import Driver
+from tests.support.postgres import PostgresServer
 
 import fencepost
 from fencepost import Event
-from fencepost.testing.postgres import PostgresServer
 
 pytestmark = pytest.mark.timeout(900)  # a JVM starts, which takes long on a busy machine
 

@@ -16,7 +16,7 @@ from tests.spark.slow.conftest import environment
 
 import fencepost
 from fencepost.decisions import Projection, encode
-from fencepost.spark.view_files import read_manifest
+from fencepost.spark.view.folder import read_view_manifest
 
 pytestmark = pytest.mark.timeout(900)  # several JVMs start in it, which takes long on a busy machine
 
@@ -88,7 +88,7 @@ def test_a_view_that_is_killed_again_and_again_is_whole_at_every_version(tmp_pat
 
 
 def versions(folder: Path) -> int:
-    manifest = read_manifest(folder)
+    manifest = read_view_manifest(folder)
     return len(manifest.versions) if manifest is not None else 0
 
 

@@ -1,0 +1,78 @@
+"""The read-only engine of a lake: `fencepost.open("lake:FOLDER")`.
+
+It reports a head and scans; every operation that would change the log is refused. Each scan reads the manifest once,
+so an export that runs meanwhile does not disturb it. tests/spark/test_lake.py compares it with the exported store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Final, NoReturn
+
+from ...address import Address
+from ...buckets import matches
+from ...core.engine import Capability
+from ...core.judging import Append
+from ...errors import StoreError
+from ...model import Query, RecordedAppend, SequencedEvent
+from .columns import appends_of
+from .files import existing_manifest
+from .paths import local_path
+from .reading import COLUMNS, events_of, read_files, read_recorded
+
+PAGE_EVENTS: Final = 1_024
+
+
+def open_engine(address: Address) -> LakeEngine:
+    return LakeEngine(Path(local_path(address.path, "address")))
+
+
+class LakeEngine:
+    """The engine of a lake: a head and a scan."""
+
+    capabilities: Final = Capability.RECORD
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        existing_manifest(folder)
+
+    def head(self) -> int:
+        return existing_manifest(self._folder).upto
+
+    def scan(
+        self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
+    ) -> Iterator[Sequence[SequencedEvent]]:
+        if backwards:
+            raise StoreError("a lake is read forwards; read backwards from the store that it was exported from")
+        batches = read_files(self._folder, COLUMNS, after=after, upto=upto)
+        page: list[SequencedEvent] = []
+        for event in chain.from_iterable(map(events_of, batches)):
+            if limit == 0:
+                break
+            if matches(event, query):
+                page.append(event)
+                limit = None if limit is None else limit - 1
+            if len(page) == PAGE_EVENTS:
+                yield page
+                page = []
+        if page:
+            yield page
+
+    def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
+        for batch in read_recorded(self._folder, after=after, upto=upto):
+            yield list(appends_of(batch))
+
+    def commit(self, appends: Sequence[Append]) -> NoReturn:
+        raise StoreError(f"{self._folder}: a lake is read-only; append to the store that it was exported from")
+
+    def wait(self, after: int, timeout_s: float) -> NoReturn:
+        raise StoreError(f"{self._folder}: a lake has no subscriptions; subscribe to the store that it came from")
+
+    def checkpoint(self, name: str) -> int:
+        return 0
+
+    def interrupt(self) -> None: ...
+
+    def close(self) -> None: ...

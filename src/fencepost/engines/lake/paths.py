@@ -1,0 +1,37 @@
+"""Paths of folders and files, also written as `file:` URLs; other file systems are refused.
+
+A text such as `s3a://bucket/lake` is also a valid relative path. Without this check it would silently become a folder
+of that name below the working directory. tests/unit/test_paths.py holds this.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+from ...errors import InvalidInput
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+
+
+def local_path(given: str | os.PathLike[str], name: str) -> str:
+    """The path; raises `InvalidInput` for a URL of another file system. `name` is the argument or option.
+
+    >>> local_path("file:///data/lake", "folder"), local_path("data/lake", "folder")
+    ('/data/lake', 'data/lake')
+    """
+    text = os.fspath(given)
+    scheme = _SCHEME.match(text)
+    if scheme is None or (scheme[1] != "file" and os.path.lexists(text)):
+        return text
+    rest = text[scheme.end() :]
+    if scheme[1] != "file":
+        raise InvalidInput(
+            name,
+            f"{text!r:.80} is not on a file system that Fencepost can use: it needs a path that the driver and all "
+            f"workers can open, such as a mounted folder. A folder with this name is ./{text:.80}",
+        )
+    if not rest:
+        raise InvalidInput(name, "a path is needed after file:")
+    return "/" + rest.lstrip("/") if rest.startswith("/") else rest

@@ -1,0 +1,86 @@
+"""The columns of an event and their types.
+
+Spark does not tell a Python source which columns a query uses, so a source that offers seven columns reads seven. A
+schema that the user gives with `.schema(...)` does reach the source: then only its columns are read. Spark does not
+check that schema; `check_narrowed` refuses an unknown name or a wrong type.
+
+A position is a long where 64 bits hold it, and a decimal(38,0) on FoundationDB, whose positions have 96 bits. Both
+sort and compare as positions do. `position_type` is the one place that decides it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DecimalType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    VariantType,
+)
+
+from ...address import Address
+from ...errors import InvalidInput
+from .options import Options
+
+WIDE: Final = DecimalType(38, 0)
+
+# The first type of each column is the default.
+TYPES: Final[dict[str, tuple[DataType, ...]]] = {
+    "position": (LongType(), WIDE),
+    "type": (StringType(),),
+    "tags": (ArrayType(StringType()),),
+    "data": (BinaryType(), StringType(), VariantType()),
+    "recorded_at": (TimestampType(),),
+    "id": (StringType(),),
+    "metadata": (MapType(StringType(), StringType()),),
+}
+
+_DATA: Final[dict[str, DataType]] = {"binary": BinaryType(), "string": StringType(), "variant": VariantType()}
+
+
+def position_type(address: Address) -> DataType:
+    """The type of the column `position` for that store's events."""
+    return WIDE if address.kind.has_wide_positions else LongType()
+
+
+def position_column(address: Address) -> str:
+    """The column `position` as it is written in a schema."""
+    return f"position {position_type(address).simpleString()}"
+
+
+def full_schema(options: Options) -> StructType:
+    """All columns of the store's events."""
+    chosen = {name: types[0] for name, types in TYPES.items()}
+    chosen |= {"position": position_type(options.store), "data": _DATA[options.data or "binary"]}
+    return StructType([StructField(name, type) for name, type in chosen.items()])
+
+
+def check_narrowed(schema: StructType, options: Options) -> None:
+    """Refuse a schema with a column that events do not have."""
+    if options.batch_ends and schema.names != ["position"]:
+        raise InvalidInput("option 'batchEnds'", f"the schema must be {position_column(options.store)!r} alone")
+    for field in schema.fields:
+        types = TYPES.get(field.name)
+        if types is None:
+            raise InvalidInput(f"column {field.name!r}", f"events have no such column; they have {', '.join(TYPES)}")
+        if not any(_same(field.dataType, type) for type in types):
+            wanted = " or ".join(type.simpleString() for type in types)
+            raise InvalidInput(f"column {field.name!r}", f"it is {wanted}, not {field.dataType.simpleString()}")
+        if field.name == "data" and options.data is not None and field.dataType != _DATA[options.data]:
+            raise InvalidInput(
+                "column 'data'",
+                f"the schema says {field.dataType.simpleString()} and the option 'data' says {options.data}",
+            )
+
+
+def _same(given: DataType, known: DataType) -> bool:
+    """Whether they are the same type, nullable or not: no value of an event is null."""
+    return given.simpleString() == known.simpleString()

@@ -1,0 +1,192 @@
+"""The options of a reader and a writer, checked when the source is created.
+
+Spark passes options as text and ignores names that a source does not know. A misspelled option would then read the
+whole log without a warning. So every name and every value is checked on the driver, when the source is created.
+
+An address with a password is refused as an option, because Spark shows options in plans, in its UI and in its event
+log. `storeFrom` names a file or environment variable that holds the address. The driver reads it and sends it to the
+workers inside the task, which Spark does not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from ...address import Address
+from ...errors import InvalidInput
+from ...model import AppendCondition, Query, checked_position
+from ...redaction import has_secret
+from .places import address_from, address_of, local_path
+
+READING: Final = (
+    "store",
+    "storeFrom",
+    "after",
+    "upTo",
+    "query",
+    "types",
+    "partitions",
+    "data",
+    "maxEventsPerTrigger",
+    "pushFilters",
+    "batchEnds",
+)
+WRITING: Final = ("store", "storeFrom", "writeId", "condition", "rejected", "staging")
+# load(path), save(path), and options of streams.
+SPARKS_OWN: Final = ("path", "checkpointLocation", "queryName")
+# Properties that Spark itself gives to a table of its catalogue.
+OF_TABLES: Final = frozenset(
+    ("provider", "owner", "location", "external", "is_managed_location", "comment", "collation")
+)
+DATA_FORMS: Final = ("binary", "string", "variant")
+HEAD: Final = "head"
+MAX_PARTITIONS: Final = 100_000
+EVERYTHING: Final = Query.all()
+
+_NAMES: Final = {name.lower(): name for name in (*READING, *WRITING, *SPARKS_OWN)}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options as values; None where an option was not given."""
+
+    store: Address
+    after: int = 0
+    from_head: bool = False  # a stream that starts with the next event that is appended
+    upto: int | None = None
+    query: Query = EVERYTHING
+    types: frozenset[str] | None = None
+    partitions: int | None = None
+    data: str | None = None
+    max_events: int | None = None
+    push_filters: bool = False
+    batch_ends: bool = False
+    write_id: str | None = None
+    condition: AppendCondition | None = None
+    rejected: str | None = None
+    staging: str | None = None
+    checkpoint_location: str | None = None
+
+
+def parse(given: Mapping[str, str]) -> Options:
+    """The options as values; raises `InvalidInput` that names a wrong option."""
+    named = {name.lower(): value for name, value in given.items()}
+    # For a table of its catalogue, Spark passes some options with a prefix, and some twice.
+    named = {name.removeprefix("option."): value for name, value in sorted(named.items(), reverse=True)}
+    named = {name: value for name, value in named.items() if name not in OF_TABLES}
+    for name in named:
+        if name == "lake":
+            raise InvalidInput(
+                "option 'lake'", "this format reads one store; fencepost.spark.events(..., lake=FOLDER) reads both"
+            )
+        if name not in _NAMES:
+            known = ", ".join(dict.fromkeys((*READING, *WRITING)))
+            raise InvalidInput(f"option {name!r}", f"not known; known are {known}")
+    after = named.get("after", "0")
+    return Options(
+        store=_store(named),
+        after=0 if after == HEAD else _position(after, "after"),
+        from_head=after == HEAD,
+        upto=_position(named["upto"], "upTo") if "upto" in named else None,
+        query=_query(named["query"]) if "query" in named else Query.all(),
+        types=_types(named["types"]) if "types" in named else None,
+        partitions=_count(named["partitions"], "partitions", MAX_PARTITIONS) if "partitions" in named else None,
+        data=_data_form(named["data"]) if "data" in named else None,
+        max_events=_count(named["maxeventspertrigger"], "maxEventsPerTrigger")
+        if "maxeventspertrigger" in named
+        else None,
+        push_filters=_truth(named["pushfilters"], "pushFilters") if "pushfilters" in named else False,
+        batch_ends=_truth(named["batchends"], "batchEnds") if "batchends" in named else False,
+        write_id=_not_empty(named["writeid"], "writeId") if "writeid" in named else None,
+        condition=_condition(named["condition"]) if "condition" in named else None,
+        rejected=_folder(named["rejected"], "rejected") if "rejected" in named else None,
+        staging=_folder(named["staging"], "staging") if "staging" in named else None,
+        checkpoint_location=named.get("checkpointlocation"),
+    )
+
+
+def _store(named: Mapping[str, str]) -> Address:
+    places = [name for name in ("store", "storefrom", "path") if name in named]
+    if not places:
+        problem = "missing; name the store: .option('store', 'wallet.db')"
+        if not named:
+            problem += ". Spark passes no options when it reads a table of its catalogue; use CREATE TEMPORARY VIEW"
+        raise InvalidInput("option 'store'", problem)
+    if len(places) > 1:
+        raise InvalidInput("option 'store'", f"given twice, as {' and '.join(_NAMES[name] for name in places)}")
+    if places[0] == "storefrom":
+        return address_from(named["storefrom"])
+    text = _not_empty(named[places[0]], "store")
+    if has_secret(text):
+        raise InvalidInput(
+            "option 'store'",
+            "it holds a password or something that may be one, and Spark shows options in plans, UI and logs; put the "
+            "address into a file or an environment variable of the driver and name it: "
+            ".option('storeFrom', 'file:/run/secrets/store')",
+        )
+    return address_of(text)
+
+
+def _position(text: str, name: str) -> int:
+    try:
+        return checked_position(int(text), f"option '{name}'")
+    except InvalidInput:
+        raise
+    except ValueError:
+        raise InvalidInput(f"option '{name}'", f"a position is needed, not {text!r:.80}") from None
+
+
+def _count(text: str, name: str, most: int | None = None) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1 or (most is not None and int(text) > most):
+        allowed = "a number from 1 on" if most is None else f"a number from 1 to {most}"
+        raise InvalidInput(f"option '{name}'", f"{allowed} is needed, not {text!r:.80}")
+    return int(text)
+
+
+def _truth(text: str, name: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidInput(f"option '{name}'", f"true or false is needed, not {text!r:.80}")
+    return text.lower() == "true"
+
+
+def _query(text: str) -> Query:
+    try:
+        return Query.from_json(text)
+    except InvalidInput as error:
+        raise InvalidInput(f"option 'query', {error.field}", f"{error.problem}; give it Query.to_json()") from None
+
+
+def _types(text: str) -> frozenset[str]:
+    try:
+        return frozenset(msgspec.json.decode(text, type=list[str]))
+    except msgspec.MsgspecError as error:
+        raise InvalidInput("option 'types'", f"a JSON list of types is needed, not {text!r:.80}: {error}") from None
+
+
+def _condition(text: str) -> AppendCondition:
+    try:
+        return AppendCondition.from_json(text)
+    except InvalidInput as error:
+        problem = f"{error.problem}; give it AppendCondition.to_json()"
+        raise InvalidInput(f"option 'condition', {error.field}", problem) from None
+
+
+def _data_form(text: str) -> str:
+    if text not in DATA_FORMS:
+        raise InvalidInput("option 'data'", f"one of {', '.join(DATA_FORMS)} is needed, not {text!r:.80}")
+    return text
+
+
+def _folder(text: str, name: str) -> str:
+    return str(Path(local_path(_not_empty(text, name), f"option '{name}'")).absolute())
+
+
+def _not_empty(text: str, name: str) -> str:
+    if not text:
+        raise InvalidInput(f"option '{name}'", "empty")
+    return text

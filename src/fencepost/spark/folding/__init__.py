@@ -1,0 +1,32 @@
+"""Folds: one row for each key, computed by the projection classes that decisions use.
+
+plan        what is folded by which keys into which columns, checked on the driver
+states      a projection's state as columns: their types from its annotations
+log         the events to fold, as rows with keys
+fold        `fold`, and the pass over the rows of a key in a worker
+"""
+
+from __future__ import annotations
+
+from .fold import Folder, Saved, fold, grouped
+from .log import Log, log_of, no_rows
+from .plan import BEFORE, ERROR, POSITION, STATE, UPTO, OnError, Plan
+from .states import type_of
+
+__all__ = [
+    "BEFORE",
+    "ERROR",
+    "POSITION",
+    "STATE",
+    "UPTO",
+    "Folder",
+    "Log",
+    "OnError",
+    "Plan",
+    "Saved",
+    "fold",
+    "grouped",
+    "log_of",
+    "no_rows",
+    "type_of",
+]

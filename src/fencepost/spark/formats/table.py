@@ -1,0 +1,97 @@
+"""What lakes and views ask of a table format: which files a commit has, and one commit that adds and removes files.
+
+Each commit has properties, among them the position up to which the table then covers the log. So a table can be read
+as it was at a position, and a commit that is repeated is recognised by its position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from ...errors import InvalidInput
+
+POSITION: Final = "fencepost.position"  # the property of a commit that holds the position
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A Parquet file that was written for the table."""
+
+    path: Path
+    rows: int
+    bytes: int
+    first: int | None = None  # the smallest position in the file, if it is sorted by position
+    last: int | None = None
+
+    @property
+    def statistics(self) -> str:
+        """The statistics by which a reader of a Delta table can skip the file."""
+        found: dict[str, object] = {"numRecords": self.rows}
+        if self.first is not None:
+            found |= {"minValues": {"position": self.first}, "maxValues": {"position": self.last}}
+            found["nullCount"] = {"position": 0}
+        return msgspec.json.encode(found).decode()
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit of this package: `version` is the version of the Delta table or the id of the Iceberg snapshot."""
+
+    version: int
+    properties: Mapping[str, str]
+
+    @property
+    def position(self) -> int:
+        return int(self.properties[POSITION])
+
+
+class FileTable(Protocol):
+    """A table of Parquet files."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the table's data files go."""
+
+    def commits(self) -> list[Commit]:
+        """The commits of this package that can be read, oldest first; empty if there is no table yet."""
+
+    def paths(self, version: int | None = None) -> set[Path]:
+        """The files of the table at a version, or now."""
+
+    def commit(
+        self,
+        add: Sequence[DataFile],
+        remove: Collection[Path],
+        *,
+        position: int,
+        properties: Mapping[str, str],
+        rewritten: bool = False,
+    ) -> None:
+        """Add and remove files in one commit; `rewritten` says that the rows stay the same.
+
+        Raises `StoreUnavailable` if another process has changed the table meanwhile.
+        """
+
+    def forget(self, kept: Sequence[Commit]) -> None:
+        """Drop the other commits from the table's history, if the format needs that before their files are deleted."""
+
+
+def commit_at(commits: Sequence[Commit], position: int) -> Commit:
+    """The commit with the smallest position that is not below this one. Of several with that position, the newest."""
+    covering = [commit for commit in commits if commit.position >= position]
+    if not covering:
+        covered = commits[-1].position if commits else 0
+        raise InvalidInput("position", f"{position} is above the table's position, {covered}")
+    least = min(commit.position for commit in covering)
+    return [commit for commit in covering if commit.position == least][-1]
+
+
+def nullable(schema: pa.Schema) -> pa.Schema:
+    """The schema with nullable columns: a table with those accepts files whose columns are not."""
+    return pa.schema([field.with_nullable(True) for field in schema])

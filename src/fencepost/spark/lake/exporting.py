@@ -1,0 +1,138 @@
+"""Exporting the log to a lake.
+
+The workers write the files, each with a range of positions. The driver adds the files of a finished round to the
+manifest in one step. So an export that was killed continues after its last round when it is started again, and a file
+that the manifest lists never changes. Files that a killed export has left are removed first. Small files are merged at
+the end (`compacting`), so their number stays bounded however often an export runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from ...engines.lake.files import (
+    MANIFEST,
+    LakeFile,
+    LakeManifest,
+    read_lake_manifest,
+    strays,
+    write_lake_manifest,
+)
+from ...engines.lake.retiring import RETAIN_S
+from ...errors import InvalidInput, StoreCorrupt
+from ...store import EventStore
+from ..basics import PATIENCE_S, Store, bounds_of, patiently
+from ..scanning import Scan, check_same_log, scan_of
+from .compacting import compacted, merge_on_spark, tidy_up
+from .rounds import CHUNK_EVENTS, exporting, lake_folder, lines, on_spark, parallelism
+from .writing import write_chunk
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The result of an export: the lake now holds every event up to `upto`."""
+
+    files: int
+    events: int
+    upto: int
+
+
+def export(
+    spark: SparkSession,
+    store: Store,
+    folder: str,
+    *,
+    upto: int | None = None,
+    chunk: int = CHUNK_EVENTS,
+    delta: bool = False,
+    iceberg: bool = False,
+    compact: bool = True,
+    retain_s: float = RETAIN_S,
+    on_progress: Progress | None = None,
+) -> Exported:
+    """Add the events that the lake in the folder lacks, up to the store's head or `upto`; create the lake if needed.
+
+    `delta` and `iceberg` maintain a table of that kind over the same files. With `compact`, small files are merged;
+    the files that they replace stay for `retain_s` seconds, for readers that still use them. If another export is
+    running, wait for it, for at most a minute.
+    """
+    if chunk < 1:
+        raise InvalidInput("chunk", f"at least 1 event is needed, not {chunk}")
+    address, upto = bounds_of(store, upto)
+    scan = scan_of(address)
+    target = lake_folder(folder)
+    with scan.open() as opened, patiently(partial(exporting, target), PATIENCE_S):
+        head = opened.head()
+        end = head if upto is None else min(upto, head)
+        manifest = _begun(target)
+        check_same_log(opened, target, manifest, "folder")
+        tidy_up(target, manifest, retain_s=retain_s)
+        added: list[LakeFile] = []
+        chunks = cut(opened, manifest.upto, end, chunk, gaps=address.kind.has_gaps)
+        while round := list(islice(chunks, parallelism(spark))):
+            files = on_spark(spark, round, partial(_write_chunk, scan, target))
+            added += files
+            manifest = msgspec.structs.replace(manifest, files=(*manifest.files, *files))
+            manifest = write_lake_manifest(target, manifest)
+            if on_progress is not None:
+                on_progress(manifest.upto, end)
+        _sync_tables(target, manifest, delta=delta, iceberg=iceberg)
+        if compact:
+            merged = compacted(target, manifest, partial(merge_on_spark, spark, target), chunk=chunk, retain_s=retain_s)
+            if merged is not manifest:
+                _sync_tables(target, merged, delta=delta, iceberg=iceberg)
+    return Exported(len(added), sum(file.rows for file in added), manifest.upto)
+
+
+def _begun(folder: Path) -> LakeManifest:
+    """The manifest. For a new lake an empty one, which is written before any file."""
+    found = read_lake_manifest(folder)
+    if found is not None:
+        return found
+    manifest = LakeManifest()
+    if strays(folder, manifest):
+        raise StoreCorrupt(
+            f"{folder}: it has files of a lake and no {MANIFEST}; restore the manifest, or move the files away"
+        )
+    write_lake_manifest(folder, manifest)
+    return manifest
+
+
+def _sync_tables(target: Path, manifest: LakeManifest, *, delta: bool, iceberg: bool) -> None:
+    if delta:
+        from .tables import sync_delta
+
+        sync_delta(target, manifest)
+    if iceberg:
+        from .tables import sync_iceberg
+
+        sync_iceberg(target, manifest)
+
+
+def cut(store: EventStore, after: int, upto: int, chunk: int, *, gaps: bool) -> Iterator[tuple[int, int]]:
+    """Ranges of about `chunk` events. Without gaps they end at multiples of `chunk`, wherever an export began."""
+    while after < upto:
+        if gaps:
+            reading = store.read(after=after, upto=upto, limit=chunk)
+            for _ in reading:
+                pass
+            border = reading.head
+        else:
+            border = min((after // chunk + 1) * chunk, upto)
+        yield after, border
+        after = border
+
+
+def _write_chunk(scan: Scan, folder: Path, range: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+    """Write the file of a range, and return its entry for the manifest; in a worker."""
+    yield lines(write_chunk(scan, folder, *range))

@@ -1,0 +1,64 @@
+"""Keeping a lake current: a stream of the log whose batches are exports.
+
+Spark's checkpoint says which positions the stream has planned, the lake's manifest which it has exported. A batch
+exports the events that the lake lacks up to the batch's end, so a repeated batch does nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ...engines.lake.retiring import RETAIN_S
+from ..basics import Store, address_of, place_of, position_column
+from .exporting import export
+from .rounds import CHUNK_EVENTS
+
+
+def follow(
+    spark: SparkSession,
+    store: Store,
+    folder: str,
+    *,
+    checkpoint: str,
+    name: str | None = None,
+    chunk: int = CHUNK_EVENTS,
+    delta: bool = False,
+    iceberg: bool = False,
+    compact: bool = True,
+    retain_s: float = RETAIN_S,
+    **trigger: Any,
+) -> StreamingQuery:
+    """Export now and whenever the log grows, as a streaming query.
+
+    `trigger` is Spark's: `processingTime="1 minute"`, or `availableNow=True` to end when the lake is current. `name` is
+    the query's name. The other options are those of `export`: small files are merged, so that their number stays
+    bounded.
+    """
+    address = address_of(store)
+    export(spark, address, folder, upto=0)  # from now on the lake can be read
+    # A batch is one row, the position at which it ends: the workers read the events from the store, in bulk.
+    ends = (
+        spark.readStream.format("fencepost")
+        .schema(position_column(address))
+        .options(batchEnds=True, **place_of(address))
+    )
+
+    options: dict[str, Any] = {
+        "chunk": chunk,
+        "delta": delta,
+        "iceberg": iceberg,
+        "compact": compact,
+        "retain_s": retain_s,
+    }
+
+    def export_batch(batch: DataFrame, batch_id: int) -> None:
+        for (end,) in batch.collect():
+            # The batch's own session, because with Spark Connect this function runs on the server.
+            export(batch.sparkSession, address, folder, upto=int(end), **options)
+
+    writer = ends.option("maxEventsPerTrigger", str(chunk)).load().writeStream.foreachBatch(export_batch)
+    writer = writer.option("checkpointLocation", checkpoint).trigger(**(trigger or {"processingTime": "0 seconds"}))
+    return writer.start(queryName=name)

@@ -1,0 +1,46 @@
+"""Verifying a lake: every file against the size, SHA-256, positions and rows that the manifest lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from ...engines.lake.files import LakeFile, existing_manifest, problem_of, strays
+from ...errors import StoreCorrupt, StoreUnavailable
+from .rounds import exporting, lake_folder, lines, on_spark, parallelism
+
+
+def verify(spark: SparkSession, folder: str) -> list[str]:
+    """The problems of the lake, a sentence for each file; empty if every file is as the manifest says."""
+    target = lake_folder(folder)
+    try:
+        manifest = existing_manifest(target)
+    except StoreCorrupt as error:
+        return [str(error)]
+    problems = _left_over(target)
+    todo = iter(manifest.files)
+    while round := list(islice(todo, 4 * parallelism(spark))):
+        found = on_spark(spark, round, partial(_verify, target))
+        problems += [f"{file.path}: {file.sha256}" for file in found if file.sha256]
+    return problems
+
+
+def _left_over(folder: Path) -> list[str]:
+    """A sentence for each file that the manifest does not list; none while an export runs, which may write them."""
+    try:
+        with exporting(folder):
+            left = strays(folder, existing_manifest(folder))
+    except (StoreUnavailable, OSError):  # the lock cannot be taken in a folder that is read-only
+        return []
+    return [f"{path}: the manifest does not list it; the next export removes it" for path in left]
+
+
+def _verify(folder: Path, file: LakeFile) -> Iterator[pa.RecordBatch]:
+    """The file's entry with its problem in place of the checksum; in a worker."""
+    yield lines(msgspec.structs.replace(file, sha256=problem_of(folder, file)))

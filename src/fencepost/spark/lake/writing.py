@@ -1,0 +1,94 @@
+"""Writing a file of a lake: the events of a range of positions, and the recorded appends that end in it.
+
+A file is written under a temporary name, synced, hashed, and then gets its final name, which is made of its range. The
+same range of the same log is the same file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...durable import durable_file
+from ...engines.lake.columns import RECORDED, SCHEMA
+from ...engines.lake.files import APPENDS, EVENTS, AppendsFile, LakeFile, file_name, sha256_of
+from ...engines.lake.reading import COLUMNS
+from ..scanning import Scan, Selection, to_spark
+
+ROW_GROUP_EVENTS: Final = 50_000  # what a filter on positions or types can skip
+ROW_GROUP_BYTES: Final = 67_108_864  # a worker holds one row group in memory
+
+
+def write_chunk(scan: Scan, folder: Path, after: int, upto: int) -> LakeFile:
+    """Write the file of a range; returns its entry for the manifest."""
+    path = file_name(EVENTS, after, upto)
+    first = last = rows = 0
+    with _new_file(folder / path) as draft:
+        with pq.ParquetWriter(
+            draft,
+            SCHEMA,
+            compression="zstd",
+            use_dictionary=["type", "tags.list.element", "metadata.key_value.key"],
+            write_statistics=["position", "type", "recorded_at"],
+            sorting_columns=[pq.SortingColumn(0)],
+            write_page_checksum=True,
+        ) as writer:
+            for table in _row_groups(scan, after, upto):
+                writer.write_table(table, row_group_size=ROW_GROUP_EVENTS)
+                first = first or table.column("position")[0].as_py()
+                last = table.column("position")[-1].as_py()
+                rows += table.num_rows
+        size, digest = draft.stat().st_size, sha256_of(draft)
+    appends = _write_appends(scan, folder, after, upto)
+    return LakeFile(
+        path=path,
+        after=after,
+        upto=upto,
+        first=first,
+        last=last,
+        rows=rows,
+        bytes=size,
+        sha256=digest,
+        appends=appends,
+    )
+
+
+def _write_appends(scan: Scan, folder: Path, after: int, upto: int) -> AppendsFile | None:
+    """Write the recorded appends that end in the range to a file of their own; None if there are none."""
+    batches = scan.recorded(after, upto)
+    begun = next(batches, None)
+    if begun is None:
+        return None
+    path = file_name(APPENDS, after, upto)
+    rows = 0
+    with _new_file(folder / path) as draft:
+        with pq.ParquetWriter(draft, RECORDED, compression="zstd", write_page_checksum=True) as writer:
+            for batch in chain([begun], batches):
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        return AppendsFile(path=path, rows=rows, bytes=draft.stat().st_size, sha256=sha256_of(draft))
+
+
+@contextmanager
+def _new_file(target: Path) -> Iterator[Path]:
+    target.parent.mkdir(exist_ok=True)
+    with durable_file(target, replace=True) as draft:
+        yield draft
+
+
+def _row_groups(scan: Scan, after: int, upto: int) -> Iterator[pa.Table]:
+    """The events of the range, in tables of ROW_GROUP_EVENTS or about ROW_GROUP_BYTES."""
+    held = SCHEMA.empty_table()
+    for stored in scan.batches(Selection(after, upto), COLUMNS):
+        held = pa.concat_tables([held, pa.Table.from_batches([to_spark(stored, SCHEMA)])])
+        while held.num_rows >= ROW_GROUP_EVENTS or held.nbytes >= ROW_GROUP_BYTES:
+            yield held.slice(0, ROW_GROUP_EVENTS)
+            held = held.slice(ROW_GROUP_EVENTS)
+    if held.num_rows:
+        yield held

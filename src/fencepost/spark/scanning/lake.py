@@ -1,0 +1,64 @@
+"""Scanning a lake in a worker: the files of a range, as record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from ...engines.lake.engine import LakeEngine
+from ...engines.lake.files import existing_manifest
+from ...engines.lake.reading import read_files, read_recorded
+from ...model import Query
+from ...store import EventStore
+from .selection import Selection
+
+
+@dataclass(frozen=True)
+class LakeScan:
+    folder: str
+
+    def open(self) -> EventStore:
+        return EventStore(LakeEngine(Path(self.folder)))
+
+    def borders(self, store: EventStore, selection: Selection, parts: int) -> Sequence[int]:
+        """Borders by the rows that the manifest counts, because positions may have gaps."""
+        files = [
+            file
+            for file in existing_manifest(Path(self.folder)).files
+            if file.overlaps(selection.after, selection.upto)
+        ]
+        total = sum(file.rows for file in files)
+        borders, seen = [], 0
+        for file in files:
+            for part in range(1, parts):
+                wanted = total * part // parts
+                if seen < wanted <= seen + file.rows:
+                    border = file.after + (file.upto - file.after) * (wanted - seen) // file.rows
+                    borders.append(min(max(border, selection.after), selection.upto))
+            seen += file.rows
+        return sorted(set(borders))
+
+    def recorded(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
+        return read_recorded(Path(self.folder), after=after, upto=upto)
+
+    def batches(self, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        query = selection.query
+        wanted = list(dict.fromkeys([*columns, "position", "type", "tags"] if not query.matches_all else columns))
+        for batch in read_files(
+            Path(self.folder), wanted, after=selection.after, upto=selection.upto, types=selection.types
+        ):
+            if not query.matches_all:
+                batch = _matching(batch, query)
+            if batch.num_rows:
+                yield batch.select(list(columns))
+
+
+def _matching(batch: pa.RecordBatch, query: Query) -> pa.RecordBatch:
+    kept = [
+        any((not item.types or type in item.types) and item.tags <= set(tags) for item in query.items)
+        for type, tags in zip(batch.column("type").to_pylist(), batch.column("tags").to_pylist(), strict=True)
+    ]
+    return batch.filter(pa.array(kept, type=pa.bool_()))

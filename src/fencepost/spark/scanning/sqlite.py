@@ -1,0 +1,207 @@
+"""Scanning an SQLite file in a worker, straight into record batches.
+
+The ADBC driver reads the events table by ranges of its primary key; no row becomes a Python object. The driver has an
+SQLite library of its own, and two SQLite libraries must never have one file open in one process. So only Spark's
+Python workers use it; a task with a query goes through the store instead, and each closes the file before the next
+begins.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from ...errors import StoreUnavailable
+from ...opening import open as open_address
+from ...store import EventStore
+from ..basics import even_borders
+from .appends import as_recorded
+from .selection import Selection
+from .store import read_batches
+
+BATCH_BYTES: Final = 16_777_216  # the most data in a batch, unless one event has more
+BATCH_ROWS: Final = 8_192
+FEWEST_ROWS: Final = 64
+RECORDED_ROWS: Final = 1_024
+LOOKED_AT: Final = 50_000  # events that are read to balance the partitions of a query
+PATIENCE_S: Final = 30.0  # for a lock that another process holds on the file
+
+SIZE: Final = "bytes_of_data"
+
+# The driver infers a column's type from its first rows, and NULL has none, so no column may be NULL.
+SOURCES: Final = {"id": "coalesce(id, x'')", "metadata": "coalesce(metadata, '')"}
+# Where a file is damaged, a text need not be text, so an audit reads texts as bytes.
+AS_BYTES: Final = {
+    "type": "CAST(type AS BLOB)",
+    "tags": "CAST(tags AS BLOB)",
+    "metadata": "CAST(coalesce(metadata, '') AS BLOB)",
+}
+
+
+@dataclass(frozen=True)
+class SqliteScan:
+    path: str
+    read_only: bool = False
+
+    def open(self) -> EventStore:
+        return open_address(f"sqlite:{self.path}", create=False, read_only=self.read_only)
+
+    def open_unchecked(self) -> EventStore:
+        """Without the check of each event: an audit continues where a reader would stop."""
+        return open_address(f"sqlite:{self.path}", create=False, check_reads=False)
+
+    def borders(self, store: EventStore, selection: Selection, parts: int) -> Sequence[int]:
+        if selection.query.matches_all:
+            return even_borders(selection.after, selection.upto, parts)
+        return matched_borders(store, selection, parts)
+
+    def batches(self, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        if not selection.query.matches_all:
+            with self.open() as store:
+                yield from read_batches(store, selection, columns)
+            return
+        if "data" in columns:
+            yield from self._bounded(selection, columns, SOURCES)
+        else:
+            yield from self._executed(statement(selection, columns), BATCH_ROWS)
+
+    def recorded(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
+        for batch in self._executed("SELECT count(*) AS found FROM sqlite_schema WHERE name = 'appends'", 1):
+            if batch.column("found")[0].as_py():
+                wanted = f"last > {after} AND last <= {min(upto, 2**63 - 1)} ORDER BY last"
+                columns = "first, last, conditions, coalesce(unless, '') AS unless"
+                for found in self._executed(f"SELECT {columns} FROM appends WHERE {wanted}", RECORDED_ROWS):
+                    if found.num_rows:
+                        yield as_recorded(found)
+
+    def with_checksums(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
+        """The columns that a checksum covers, in its order, and the checksum, with texts as bytes."""
+        from ...engines.sqlite.layout import EventRow
+
+        return self._bounded(Selection(after, upto), EventRow._fields, {**SOURCES, **AS_BYTES})
+
+    def _bounded(
+        self, selection: Selection, columns: Sequence[str], sources: Mapping[str, str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches with at most BATCH_BYTES of data, whatever the sizes of the events are.
+
+        The driver fixes the number of rows in a batch before it knows their sizes. So larger data is left out of the
+        first statement, and a second statement reads it, for as many rows at a time as a batch may hold.
+        """
+        rows = self._rows_per_batch(selection)
+        most = 4 * BATCH_BYTES // rows
+        short = {**sources, "data": f"CASE WHEN length(data) <= {most} THEN data ELSE x'' END", SIZE: "length(data)"}
+        wanted = list(dict.fromkeys([*columns, "position", SIZE]))
+        with self._connected() as connection:
+            for batch in _rows(connection, statement(selection, wanted, short), rows):
+                sizes = batch.column(SIZE).to_pylist()
+                if max(sizes, default=0) <= most:
+                    yield batch.select(list(columns))
+                    continue
+                for begin, end in _groups(sizes):
+                    part = batch.slice(begin, end - begin)
+                    large = [index for index in range(end - begin) if sizes[begin + index] > most]
+                    yield _with_data(connection, part, large).select(list(columns))
+
+    def _executed(self, sql: str, rows: int) -> Iterator[pa.RecordBatch]:
+        """The rows of the statement, `rows` in each batch."""
+        with self._connected() as connection:
+            yield from _rows(connection, sql, rows)
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        from adbc_driver_manager import Error
+        from adbc_driver_sqlite import dbapi
+
+        try:
+            with dbapi.connect(f"file:{quote(self.path)}?mode=ro") as connection:
+                for _ in _rows(connection, f"PRAGMA busy_timeout = {int(PATIENCE_S * 1000)}", 1):
+                    pass
+                yield connection
+        except Error as error:
+            if "locked" in str(error):
+                remedy = f"another process has held a lock on the file for more than {PATIENCE_S:g} s; try again"
+            else:
+                remedy = "a worker opens the file, so its path must exist on every machine that runs a worker"
+            raise StoreUnavailable(f"{self.path}: {error}; {remedy}") from None
+
+    def _rows_per_batch(self, selection: Selection) -> int:
+        """The number of rows at which events of average size fill a batch."""
+        try:
+            size = os.path.getsize(self.path)
+        except OSError:  # opening the file will report the problem
+            return FEWEST_ROWS
+        return max(FEWEST_ROWS, min(BATCH_ROWS, BATCH_BYTES * selection.upto // max(size, 1)))
+
+
+def _rows(connection: Any, sql: str, rows: int) -> Iterator[pa.RecordBatch]:
+    with connection.cursor() as cursor:
+        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(rows)})
+        cursor.execute(sql)
+        yield from cursor.fetch_record_batch()
+
+
+def _groups(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Ranges of rows with at most BATCH_BYTES of data, or one row."""
+    begin = total = 0
+    for index, size in enumerate(sizes):
+        if index > begin and total + size > BATCH_BYTES:
+            yield begin, index
+            begin, total = index, 0
+        total += size
+    if begin < len(sizes):
+        yield begin, len(sizes)
+
+
+def _with_data(connection: Any, batch: pa.RecordBatch, large: Sequence[int]) -> pa.RecordBatch:
+    """The batch with the data of the rows that the first statement left out."""
+    if not large:
+        return batch
+    data = batch.column("data").to_pylist()
+    positions = batch.column("position")
+    numbers = ", ".join(str(positions[index]) for index in large)
+    sql = f"SELECT data FROM events WHERE position IN ({numbers}) ORDER BY position"
+    found = [each for read in _rows(connection, sql, len(large)) for each in read.column("data").to_pylist()]
+    for index, content in zip(large, found, strict=True):
+        data[index] = content
+    return batch.set_column(batch.schema.get_field_index("data"), "data", pa.array(data, type=pa.binary()))
+
+
+def statement(selection: Selection, columns: Sequence[str], sources: Mapping[str, str] = SOURCES) -> str:
+    terms = [f"position > {selection.after}", f"position <= {min(selection.upto, 2**63 - 1)}"]
+    if selection.types is not None:
+        terms.append(f"type IN ({literals(selection.types)})")
+    if selection.recorded_from is not None:
+        terms.append(f"recorded_at >= {selection.recorded_from}")
+    if selection.recorded_upto is not None:
+        terms.append(f"recorded_at <= {selection.recorded_upto}")
+    wanted = ", ".join(f"{sources.get(name, name)} AS {name}" for name in columns)
+    return f"SELECT {wanted} FROM events WHERE {' AND '.join(terms)} ORDER BY position"
+
+
+def literals(texts: Iterable[str]) -> str:
+    """
+    >>> literals(["it's"])
+    "'it''s'"
+    """
+    # A literal ends at a NUL. No type holds one, so such a text can be left out. Nothing is equal to NULL.
+    return ", ".join("'" + text.replace("'", "''") + "'" for text in sorted(texts) if "\0" not in text) or "NULL"
+
+
+def matched_borders(store: EventStore, selection: Selection, parts: int) -> list[int]:
+    """Borders between equal numbers of matching events, if there are few enough to read them all."""
+    matched = [
+        event.position
+        for event in store.read(selection.query, after=selection.after, upto=selection.upto, limit=LOOKED_AT)
+    ]
+    if len(matched) == LOOKED_AT:
+        return even_borders(selection.after, selection.upto, parts)
+    return sorted(
+        {matched[len(matched) * part // parts - 1] for part in range(1, parts) if len(matched) * part // parts}
+    )

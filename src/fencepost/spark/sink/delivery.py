@@ -1,0 +1,325 @@
+"""How a batch gets into the store once, however often Spark repeats it.
+
+The append that stores a batch moves a checkpoint of the write in the same transaction. A batch that Spark replays
+after a crash finds the checkpoint moved and is not stored again. A batch too large for one append is settled in the
+staging folder and stored in chunks; each chunk moves the checkpoint by one.
+
+A row with a condition of its own is an append of its own. Its id follows from the write, the batch and the row, so
+storing it again finds it stored. A condition that failed once fails again, so a replay reaches the same verdicts.
+Rejected rows are kept in a folder, with the position that they conflict with.
+
+A settled batch is stored as it is. Duplicate ids are therefore found before: after the first chunk, the store could
+only refuse the duplicate, and the write could never complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from ...address import LAKE, SQLITE, Address
+from ...core.judging import Append, Behind, Conflicting, Verdict
+from ...errors import CheckpointBehind, ConditionFailed, FencepostError, InvalidInput, StoreError
+from ...model import MAX_APPEND_BYTES, MAX_EVENTS, Event
+from ...opening import open as open_store
+from ...store import EventStore
+from ..basics import Options, reported
+from .rejection import Rejections
+from .rows import Row, check_columns, rows_of
+from .staging import StagedRows, Staging, default_root
+
+CHUNK_EVENTS: Final = 20_000
+CHUNK_BYTES: Final = 33_554_432
+ROW_APPENDS: Final = 1_000  # appends of one row each, judged in one go
+STEPS: Final = 2**32  # checkpoint positions of one batch: batch n has those above n * STEPS, up to (n + 1) * STEPS
+
+
+def batch_writer(options: Options, schema: StructType, overwrite: bool) -> DataSourceWriter:
+    _check(options, schema, overwrite)
+    return BatchWriter(delivery_of(options, options.write_id or uuid4().hex, named=options.write_id is not None))
+
+
+def stream_writer(options: Options, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+    _check(options, schema, overwrite)
+    return StreamWriter(delivery_of(options, stream_id(options), named=True))
+
+
+def delivery_of(options: Options, write_id: str, *, named: bool) -> Delivery:
+    return Delivery(options, Staging(options.staging or default_root(), options.store, write_id), named)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+
+    @reported
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._delivery.stage(iterator)
+
+    @reported
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._delivery.deliver(_parts(messages), 0)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._delivery.staging.discard()
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+
+    @reported
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._delivery.stage(iterator)
+
+    @reported
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._delivery.deliver(_parts(messages), batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._delivery.staging.discard()
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One batch write, or one stream of writes: how its rows get into the store."""
+
+    options: Options
+    staging: Staging
+    named: bool  # by the user or by a stream; a write without a name is never repeated
+
+    def stage(self, batches: Iterator[pa.RecordBatch]) -> StagedRows:
+        context = TaskContext.get()
+        return self.staging.stage(batches, context.partitionId() if context is not None else 0)
+
+    def deliver(self, parts: Sequence[StagedRows], batch: int) -> None:
+        """Store the batch unless it is already stored; on the driver."""
+        with open_store(self.options.store, **_existing(self.options.store)) as store:
+            done = store.checkpoint(self._checkpoint) - batch * STEPS
+            if done > STEPS:
+                later = batch + -(-done // STEPS) - 1
+                raise StoreError(
+                    f"write {self.staging.write_id!r} has stored batch {later} already, and Spark comes with batch "
+                    f"{batch}: a stream with a new checkpoint needs a new writeId"
+                )
+            if done < STEPS:
+                self._deliver(store, parts, batch, max(done, 0))
+        self.staging.finish(batch)
+
+    def _deliver(self, store: EventStore, parts: Sequence[StagedRows], batch: int, done: int) -> None:
+        rows = sum(part.rows for part in parts)
+        fits = rows <= MAX_EVENTS and sum(part.data_bytes for part in parts) <= MAX_APPEND_BYTES
+        if any(part.conditional for part in parts):
+            self._store_row_by_row(store, parts, batch)
+        elif fits and not self.staging.settled(batch):
+            if rows:
+                self._store_at_once(store, parts, batch)
+        elif self.options.condition is not None:
+            raise InvalidInput(
+                "option 'condition'",
+                f"it guards one append, and {rows} rows are too many for one: write fewer rows at a time",
+            )
+        else:
+            self._store_in_chunks(store, parts, batch, done)
+
+    def _store_at_once(self, store: EventStore, parts: Sequence[StagedRows], batch: int) -> None:
+        rows = list(_rows(parts))
+        target = (batch + 1) * STEPS
+        try:
+            store.append(
+                _identified([row.event for row in rows]),
+                self.options.condition,
+                checkpoint=(self._checkpoint, target) if self.named else None,
+            )
+        except CheckpointBehind:
+            pass  # a former driver of the same stream, which is still running, has stored it
+        except ConditionFailed as error:
+            if self.options.rejected is None or store.checkpoint(self._checkpoint) >= target:
+                raise
+            with Rejections(self.options.rejected, self.staging.write_id, batch) as rejections:
+                for row in rows:
+                    rejections.add(row._replace(condition=error.condition), error.conflict.position)
+
+    def _store_in_chunks(self, store: EventStore, parts: Sequence[StagedRows], batch: int, done: int) -> None:
+        chunks = _with_last(_chunks(_rows(self._settled(parts, batch))))
+        stored = 0
+        for index, (events, last) in enumerate(chunks):
+            if index >= done:
+                step = STEPS if last else index + 1
+                try:
+                    store.append(_identified(events), checkpoint=(self._checkpoint, batch * STEPS + step))
+                except CheckpointBehind:
+                    pass
+                except FencepostError as error:
+                    error.args = (
+                        f"{error}; {stored} rows of this batch are stored, and the write goes on from there when it is "
+                        f"repeated with .option('writeId', {self.staging.write_id!r})",
+                    )
+                    raise
+            stored += len(events)
+
+    def _store_row_by_row(self, store: EventStore, parts: Sequence[StagedRows], batch: int) -> None:
+        if self.options.rejected is None:
+            raise InvalidInput(
+                "option 'rejected'",
+                "missing; rows with conditions can be rejected: name the folder that keeps them",
+            )
+        if self.options.condition is not None:
+            raise InvalidInput("option 'condition'", "rows have conditions of their own: leave out one of them")
+        rows = enumerate(_rows(self._settled(parts, batch)))
+        with Rejections(self.options.rejected, self.staging.write_id, batch) as rejections:
+            while taken := list(islice(rows, ROW_APPENDS)):
+                appends = [self._append_of(row, batch, index) for index, row in taken]
+                for (_, row), verdict in zip(taken, store.append_each(appends), strict=True):
+                    if isinstance(verdict, Conflicting):
+                        rejections.add(row, verdict.position)
+        # Not earlier: until the rejected rows are durable, a replay must reject them again.
+        (moved,) = store.append_each([Append((), checkpoint=(self._checkpoint, (batch + 1) * STEPS))])
+        _check_moved(moved)
+
+    def _settled(self, parts: Sequence[StagedRows], batch: int) -> list[StagedRows]:
+        if not self.staging.settled(batch):
+            _check_ids(parts)
+        return self.staging.settle(parts, batch)
+
+    def _append_of(self, row: Row, batch: int, index: int) -> Append:
+        event = row.event
+        if event.id is None:
+            event = _with_id(event, derived_id(self.staging.write_id, batch, index))
+        return Append((event,), () if row.condition is None else (row.condition,))
+
+    @property
+    def _checkpoint(self) -> str:
+        return f"spark/{self.staging.write_id}"
+
+
+def derived_id(write_id: str, batch: int, index: int) -> UUID:
+    """The same id whenever the same row of the same batch of the same write is stored."""
+    return uuid5(NAMESPACE_URL, f"fencepost:spark/{write_id}/{batch}/{index}")
+
+
+def stream_id(options: Options) -> str:
+    """The id of this stream, the same after a restart.
+
+    Spark numbers a stream's batches from 0 in each new checkpoint, and writes an id into the checkpoint: that id is
+    the stream's.
+    """
+    if options.write_id is not None:
+        return options.write_id
+    location = options.checkpoint_location
+    if location is None:
+        raise InvalidInput(
+            "option 'checkpointLocation'",
+            "missing; Spark keeps the stream's progress there: give each stream a folder of its own",
+        )
+    scheme, colon, rest = location.partition(":")
+    path = Path("/" + rest.lstrip("/") if colon and scheme == "file" else location) / "metadata"
+    try:
+        return str(msgspec.json.decode(path.read_bytes(), type=dict[str, str])["id"])
+    except (OSError, KeyError, msgspec.MsgspecError) as error:
+        raise InvalidInput(
+            "option 'writeId'",
+            f"missing, and the stream's own id cannot be read from {path} ({error}): give each checkpoint a writeId",
+        ) from None
+
+
+def _check(options: Options, schema: StructType, overwrite: bool) -> None:
+    if overwrite:
+        raise InvalidInput("mode", "a log only grows: write with .mode('append')")
+    if options.store.kind is LAKE:
+        raise InvalidInput("option 'store'", "a lake is written by `fencepost lake export` alone")
+    check_columns(schema)
+    if "condition" in schema.fieldNames():
+        if options.rejected is None:
+            problem = "missing; a row with a condition can be rejected: name the folder that keeps such rows"
+            raise InvalidInput("option 'rejected'", problem)
+        if options.condition is not None:
+            raise InvalidInput("option 'condition'", "rows have conditions of their own: leave out one of them")
+
+
+def _existing(address: Address) -> dict[str, bool]:
+    """Options that keep a misspelled path from creating a store."""
+    return {"create": False} if address.kind is SQLITE else {}
+
+
+def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
+    return [message for message in messages if isinstance(message, StagedRows)]
+
+
+def _check_ids(parts: Sequence[StagedRows]) -> None:
+    """Refuse a batch that has an id twice. Takes 16 bytes for each id, because a batch may have many millions."""
+    packed = bytearray()
+    for part in parts:
+        for batch in part.batches():
+            for text in batch.column("id").drop_null().to_pylist():
+                packed += UUID(text).bytes
+    ids = np.frombuffer(packed, dtype="S16")  # the padding makes no two different ids equal
+    ids.sort()
+    twice = np.flatnonzero(ids[1:] == ids[:-1])
+    if len(twice):
+        id = UUID(bytes=ids[twice[0]].ljust(16, b"\0"))
+        raise InvalidInput("column 'id'", f"{id} occurs twice in this write; no row of it was stored")
+
+
+def _rows(parts: Sequence[StagedRows]) -> Iterator[Row]:
+    for part in parts:
+        for batch in part.batches():
+            yield from rows_of(batch)
+
+
+def _chunks(rows: Iterator[Row]) -> Iterator[list[Event]]:
+    """Chunks of events for one append each; the same rows always give the same chunks."""
+    chunk: list[Event] = []
+    size = 0
+    for row in rows:
+        if chunk and (len(chunk) == CHUNK_EVENTS or size + len(row.event.data) > CHUNK_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(row.event)
+        size += len(row.event.data)
+    if chunk:
+        yield chunk
+
+
+def _with_last(chunks: Iterator[list[Event]]) -> Iterator[tuple[list[Event], bool]]:
+    """Each chunk, and whether it is the last."""
+    held = next(chunks, None)
+    while held is not None:
+        following = next(chunks, None)
+        yield held, following is None
+        held = following
+
+
+def _identified(events: list[Event]) -> list[Event]:
+    """Events that all have an id, or none. An append needs that; rows do not."""
+    given = sum(event.id is not None for event in events)
+    if given in (0, len(events)):
+        return events
+    return [event if event.id is not None else _with_id(event, uuid4()) for event in events]
+
+
+def _with_id(event: Event, id: UUID) -> Event:
+    return Event(event.type, data=event.data, tags=event.tags, id=id, metadata=event.metadata)
+
+
+def _check_moved(verdict: Verdict) -> None:
+    assert not isinstance(verdict, Conflicting)
+    if isinstance(verdict, Behind) and verdict.current < verdict.position:
+        raise StoreError(f"checkpoint {verdict.name!r} could not be moved to {verdict.position}")

@@ -1,0 +1,200 @@
+"""The folder in which rows wait between the tasks that stage them and the driver that stores them.
+
+    <staging>/<write>/tasks/<partition>-<random>.arrow     files of tasks, failed ones included
+    <staging>/<write>/batch-<n>/<part>.arrow, complete     a batch that takes more than one append, complete, in order
+
+Spark runs tasks more than once: it retries, speculates, and replays after a crash. Tasks store nothing; only what they
+report to the driver counts. A batch that one transaction cannot hold is settled here first. From then on the batch is
+these rows in this order, whatever a replay computes, so the driver can continue in the middle after a crash. A few
+rows need no file: they are sent in the task's message.
+
+`<write>` is a hash of the store and the write's id. The same id on two stores makes two writes, and neither stores
+what the other has settled.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl, urlencode
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from ...address import Address
+from ...durable import write_durably
+from ...errors import StoreUnavailable
+from ...redaction import login_of
+from .rows import STAGED, staged
+
+INLINE_BYTES: Final = 262_144  # from one task; the driver holds the messages of all tasks of a batch at once
+ABANDONED_S: Final = 86_400.0
+COMPLETE: Final = "complete"
+
+
+@dataclass(frozen=True)
+class StagedRows(WriterCommitMessage):
+    """The rows that one task has staged: in a file, or in this message."""
+
+    rows: int
+    data_bytes: int
+    conditional: bool
+    path: str | None = None
+    content: bytes | None = None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        if self.path is None:
+            assert self.content is not None
+            yield from pa.ipc.open_stream(self.content)
+            return
+        try:
+            with pa.OSFile(self.path) as file:
+                yield from pa.ipc.open_stream(file)
+        except (FileNotFoundError, pa.ArrowInvalid) as error:
+            raise StoreUnavailable(
+                f"{self.path}: {error}; a task staged it there and the driver cannot read it: set the option 'staging' "
+                "to a folder that the driver and all workers share"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Staging:
+    """The folder of one write, or of one stream."""
+
+    root: str
+    store: Address
+    write_id: str
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.root) / sha256(f"{known_as(self.store)}\0{self.write_id}".encode()).hexdigest()[:32]
+
+    @property
+    def _tasks(self) -> Path:
+        return self.folder / "tasks"
+
+    def stage(self, batches: Iterator[pa.RecordBatch], partition: int) -> StagedRows:
+        """Check the rows and keep them; in a task."""
+        held: list[pa.RecordBatch] = []
+        rows = size = data_bytes = 0
+        conditional = False
+        spill: Spill | None = None
+        for batch in batches:
+            checked = staged(batch, rows)
+            rows += checked.num_rows
+            size += checked.nbytes
+            data_bytes += checked.column("data").nbytes
+            conditional = conditional or checked.column("condition").null_count < checked.num_rows
+            if spill is None and size > INLINE_BYTES:
+                spill = Spill(self._tasks, partition, held)
+                held = []
+            if spill is None:
+                held.append(checked)
+            else:
+                spill.write(checked)
+        if spill is not None:
+            return StagedRows(rows, data_bytes, conditional, path=spill.close())
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, STAGED) as writer:
+            for batch in held:
+                writer.write_batch(batch)
+        return StagedRows(rows, data_bytes, conditional, content=sink.getvalue().to_pybytes())
+
+    def settle(self, parts: Sequence[StagedRows], batch: int) -> list[StagedRows]:
+        """Fix the rows of the batch. A batch that was settled before keeps its rows."""
+        folder = self.folder / f"batch-{batch}"
+        if not (folder / COMPLETE).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            for index, part in enumerate(parts):
+                target = folder / f"{index:06d}.arrow"
+                if part.path is None:
+                    assert part.content is not None
+                    write_durably(target, part.content)
+                else:
+                    next(part.batches(), None)  # raises an error that says what to do if the driver cannot see the file
+                    os.replace(part.path, target)
+            write_durably(folder / COMPLETE, b"")
+        return [StagedRows(0, 0, False, path=str(path)) for path in sorted(folder.glob("*.arrow"))]
+
+    def settled(self, batch: int) -> bool:
+        return (self.folder / f"batch-{batch}" / COMPLETE).exists()
+
+    def discard(self) -> None:
+        """Delete what tasks have staged; settled batches stay."""
+        shutil.rmtree(self._tasks, ignore_errors=True)
+        if self.folder.exists() and not any(self.folder.iterdir()):
+            self.folder.rmdir()
+
+    def finish(self, batch: int) -> None:
+        """Delete all files of a batch that is stored."""
+        shutil.rmtree(self.folder / f"batch-{batch}", ignore_errors=True)
+        self.discard()
+        _sweep(Path(self.root))
+
+
+class Spill:
+    """A file under a name that no other attempt of the task uses; it is durable when it is closed."""
+
+    def __init__(self, folder: Path, partition: int, held: Sequence[pa.RecordBatch]) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path = folder / f"{partition:06d}-{uuid4().hex}.arrow"
+        self._file = self._path.open("wb")
+        self._writer = pa.ipc.new_stream(self._file, STAGED)
+        for batch in held:
+            self._writer.write_batch(batch)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def close(self) -> str:
+        self._writer.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        return str(self._path)
+
+
+def known_as(address: Address) -> str:
+    """A name of the store that stays when its password changes, or its path is written in another way.
+
+    >>> known_as(Address.parse("postgresql://ada:secret@db/wallet"))
+    'postgresql://ada@db/wallet'
+    >>> known_as(Address.parse("sqlite:/data/../wallet.db"))
+    '/wallet.db'
+    """
+    if not address.kind.is_url:
+        return os.path.realpath(address.path) if address.kind.is_path else address.text
+    scheme, _, rest = address.text.partition("://")
+    login, place = login_of(rest)
+    user = "" if login is None else login.partition(":")[0] + "@"
+    url, _, query = place.partition("?")
+    told = sorted((name, value) for name, value in parse_qsl(query) if "password" not in name.lower())
+    return f"{scheme}://{user}{url}" + (f"?{urlencode(told)}" if told else "")
+
+
+def default_root() -> str:
+    return str(Path(tempfile.gettempdir()) / f"fencepost-staging-{os.getuid()}")
+
+
+def _sweep(root: Path) -> None:
+    """Delete files that killed writes have left. A settled batch is kept: half of its rows may be stored."""
+    if not root.exists():
+        return
+    for folder in root.iterdir():
+        try:
+            old = time.time() - (folder / "tasks").stat().st_mtime > ABANDONED_S
+        except OSError:
+            continue
+        if old:
+            shutil.rmtree(folder / "tasks", ignore_errors=True)
+            if not any(folder.iterdir()):
+                folder.rmdir()

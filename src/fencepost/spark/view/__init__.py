@@ -1,0 +1,16 @@
+"""Views: folds that are kept, and brought up to date by folding only the new events.
+
+views       `View`: refresh, read the latest version or an older one, follow the log
+changes     what changed between two positions of a view
+places      which place the address of a view names
+place       what a view asks of the place that it is kept at
+folder      a folder of Parquet layers, and the manifest that says which of them make up a version
+files       a Delta or an Iceberg table
+table       a table in PostgreSQL
+"""
+
+from __future__ import annotations
+
+from .views import Refreshed, View
+
+__all__ = ["Refreshed", "View"]

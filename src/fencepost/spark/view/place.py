@@ -1,0 +1,84 @@
+"""What a view asks of the place that it is kept at, and the manifest that describes a kept view.
+
+A place saves the changed rows and the new position together or not at all. So a refresh that is killed has not
+happened, and a reader sees the view before a refresh or after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from hashlib import sha256
+from typing import Final, Protocol
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+FORMAT: Final = 1
+GENERATION_LENGTH: Final = 16
+
+
+class Layer(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder of Parquet files: the keys that one refresh changed, or all keys."""
+
+    name: str
+    rows: int
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """The view at a position. For each key, the newest of its layers that has the key counts."""
+
+    position: int
+    digest: str  # of the event at the position, to recognise the log
+    layers: tuple[Layer, ...]
+    changes: Layer | None = None  # what the refresh changed, if it recorded that
+
+
+class ViewManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The projection of a view, and its versions."""
+
+    format: int = FORMAT
+    projection: str
+    fingerprint: str  # of the code that folded it; other code folds everything again
+    columns: str  # the schema of the layers, as JSON
+    versions: tuple[Version, ...] = ()  # by position
+
+    @property
+    def generation(self) -> str:
+        """Names the code and the columns: the same log and generation give the same rows at every position."""
+        return sha256(f"{self.fingerprint} {self.columns}".encode()).hexdigest()[:GENERATION_LENGTH]
+
+    def before(self, position: int) -> Version | None:
+        """The newest version at or below the position."""
+        found = [version for version in self.versions if version.position <= position]
+        return found[-1] if found else None
+
+
+class Place(Protocol):
+    """Where a view is kept."""
+
+    def refreshing(self) -> AbstractContextManager[None]:
+        """Hold the lock on the view: one refresh at a time."""
+
+    def manifest(self) -> ViewManifest | None:
+        """The manifest, or None if there is no view yet."""
+
+    def saved(self, spark: SparkSession, schema: StructType, version: Version) -> DataFrame | None:
+        """A row for each key, with all saved columns; None if the place keeps only states."""
+
+    def states(self, spark: SparkSession, schema: StructType, version: Version) -> DataFrame:
+        """The rows to continue from; a key may also have older ones."""
+
+    def recorded(self, spark: SparkSession, schema: StructType, versions: Sequence[Version]) -> list[DataFrame] | None:
+        """The recorded rows of each of these refreshes; None if one of them did not record its changes."""
+
+    def publish(self, spark: SparkSession, schema: StructType, manifest: ViewManifest) -> None:
+        """Make the changes that committed refreshes recorded readable as a stream, if the place can do so."""
+
+    def save(self, changes: DataFrame, manifest: ViewManifest, position: int, digest: str) -> int:
+        """Save the changed rows and the position, both or neither; returns the number of rows.
+
+        The manifest describes the view that the rows change; it has no versions if the view is new. If the rows
+        have the column `before`, the place also records the changes.
+        """

@@ -1,0 +1,35 @@
+"""Which place the address of a view names: a folder, a Delta or Iceberg table, or a table in PostgreSQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql.types import StructType
+
+from ...address import POSTGRES
+from ...errors import InvalidInput
+from ...redaction import redacted
+from ..basics import local_path
+from ..folding import Plan
+from .files import FilesPlace
+from .folder import FolderPlace, check_folder
+from .place import Place
+
+TABLES: Final = ("delta", "iceberg")
+
+
+def place_at(at: str, plan: Plan, keep: int, schema: StructType) -> Place:
+    """The place of a view with these columns, which keeps that many versions."""
+    scheme, _, rest = at.partition(":") if isinstance(at, str) else ("", "", "")
+    if scheme in ("file", *TABLES) and rest:
+        folder = Path(local_path(at if scheme == "file" else rest, "at")).absolute()
+        check_folder(folder)
+        return FolderPlace(folder, plan, keep) if scheme == "file" else FilesPlace(scheme, folder, plan, keep, schema)
+    if scheme in POSTGRES.schemes:
+        from .table import TablePlace
+
+        return TablePlace.of(at, plan)
+    given = redacted(at) if isinstance(at, str) else type(at).__name__
+    forms = "file:<folder>, delta:<folder>, iceberg:<folder> or postgresql://…?table=<name>"
+    raise InvalidInput("at", f"{forms} is needed, not {given!r:.80}")
