@@ -10,9 +10,9 @@ from uuid import UUID
 
 from fencepost import AppendCondition, Event, Query, QueryItem
 from fencepost.buckets import matches, read_keys, read_targets, write_buckets, write_keys
-from fencepost.commit import Append, Behind, Conflicting, Overlapping, Verdict
+from fencepost.core.engine import Engine
+from fencepost.core.judging import Append, Behind, Conflicting, Overlapping, Verdict
 from fencepost.model import Placed
-from fencepost.store import Engine
 
 
 def kernel(event: Any, query: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Clients at one store, in threads and in processes; then their histories are held against the log."""
+"""Clients use one store, in threads and in processes; then their histories are compared with the log."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.support.races import balances, race, race_processes
 
 import fencepost
 from fencepost import ConditionFailed, Placed, SequencedEvent
-from fencepost.commit import Append, Verdict
+from fencepost.core.engine import Capability
+from fencepost.core.judging import Append, Verdict
 from fencepost.engines.memory import MemoryEngine
 from fencepost.opening import open_engine
 from fencepost.store import EventStore
 from fencepost.testing import History, check
+from fencepost.testing.clients import Answered
 from fencepost.testing.contract.base import together
-from fencepost.testing.races import balances, race, race_processes
-from fencepost.testing.recorder import Answered
 from fencepost.testing.stores import BlockingStore
 
 
@@ -32,10 +33,10 @@ def threads_that_alternate_often() -> Iterator[None]:
 
 
 def held_against(histories: list[History], log: list[SequencedEvent]) -> None:
-    """The history is right, nobody was overdrawn, and the clients did get into each other's way."""
+    """The history is right, no wallet was overdrawn, and the clients did conflict with each other."""
     assert check(histories, log) == []
     assert all(balance >= 0 for course in balances(log).values() for balance in course)
-    outcomes = [record.outcome for history in histories for record in history if isinstance(record, Answered)]
+    outcomes = [entry.outcome for history in histories for entry in history if isinstance(entry, Answered)]
     assert any(isinstance(outcome, Placed) and outcome.already for outcome in outcomes)
     assert any(isinstance(outcome, ConditionFailed) for outcome in outcomes)
     assert len(log) > 50
@@ -75,7 +76,7 @@ def test_processes(tmp_path: Path) -> None:
 class Careless(MemoryEngine):
     """A memory engine that judges before it takes its lock: another commit may come in between."""
 
-    group_commit = False  # type: ignore[assignment,misc]
+    capabilities = Capability.NONE  # type: ignore[assignment,misc]
 
     def commit(self, appends):  # type: ignore[no-untyped-def]
         verdicts: list[Verdict] = []
@@ -89,7 +90,7 @@ class Careless(MemoryEngine):
 
 
 def test_an_engine_that_checks_without_a_lock_is_found_out() -> None:
-    """The race is real: what it is meant to find, it finds."""
+    """The races are real: they find the defect of this engine."""
     for _ in range(20):
         with EventStore(Careless()) as store:
             histories = race(store, threads=6, rounds=40)

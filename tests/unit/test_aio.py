@@ -11,13 +11,18 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.support.loops import loop_to_abandon
 
 import fencepost.aio
 from fencepost import Placed, Query, ReadingNotFinished, SequencedEvent, StoreClosed, StoreError
 from fencepost.aio import AsyncEventStore
-from fencepost.commit import BATCH_EVENTS, Append, Verdict
+from fencepost.core.async_service import THREADS
+from fencepost.core.engine import Capability, InThread
+from fencepost.core.judging import Append, Verdict
+from fencepost.core.service import BATCH_EVENTS
 from fencepost.engines.memory import MemoryEngine
-from fencepost.testing.contract.base import events, tagged
+from fencepost.interrupts import pause
+from fencepost.testing.contract.base import Running, events, tagged
 from fencepost.testing.faults import PATIENCE_S, FaultyEngine, Gate, once
 
 
@@ -44,6 +49,38 @@ async def test_everything_after_closing_says_that_the_store_is_closed(store: Asy
     for iteration in (store.read, store.subscribe):
         with pytest.raises(StoreClosed):
             iteration()
+
+
+class OneAtATime(MemoryEngine):
+    """Counts how many threads or tasks commit at the same moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.committing, self.most = 0, 0
+
+    def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
+        self.committing += 1
+        self.most = max(self.most, self.committing)
+        pause(0.001)  # so that another committer would overlap
+        verdicts = super().commit(appends)
+        self.committing -= 1
+        return verdicts
+
+
+async def test_the_blocking_face_joins_the_group_commit_of_the_tasks() -> None:
+    engine = OneAtATime()
+    async with AsyncEventStore(engine) as store:
+
+        def append_in_thread() -> None:
+            for _ in range(20):
+                store.blocking.append(events("A"))
+
+        threads = [asyncio.to_thread(append_in_thread) for _ in range(3)]
+        await asyncio.gather(*threads, *[store.append(events("A")) for _ in range(60)])
+        assert engine.most == 1
+        assert await store.head() == 120
+    with pytest.raises(StoreClosed):
+        store.blocking.append(events("A"))
 
 
 async def test_the_loop_is_free_while_an_append_commits() -> None:
@@ -84,7 +121,7 @@ async def test_a_live_subscription_takes_no_thread(store: AsyncEventStore) -> No
         waiting.append(asyncio.create_task(_next_type(subscription)))
     await asyncio.sleep(0.02)
     busy = [thread for thread in threading.enumerate() if thread.name.startswith("fencepost-aio")]
-    assert len(busy) <= fencepost.aio.THREADS
+    assert len(busy) <= THREADS
     await store.append(events("Live", "x"))
     assert await asyncio.gather(*waiting) == ["Live"] * 20
 
@@ -101,6 +138,15 @@ async def test_a_subscription_ends_with_its_async_with_block(store: AsyncEventSt
     async with store.subscribe() as subscription:
         assert (await anext(subscription)).type == "A"
     assert [event async for event in subscription] == []
+
+
+async def test_events_taken_without_waiting_count_for_the_position(store: AsyncEventStore) -> None:
+    await store.append(events("A", count=4))
+    subscription = store.subscribe(timeout=PATIENCE_S)
+    assert (await anext(subscription)).position == 1
+    assert [event.position for event in subscription.ready(2)] == [2, 3]
+    assert subscription.position == 3
+    subscription.stop()
 
 
 async def test_with_no_patience_the_past_is_delivered_whole(store: AsyncEventStore) -> None:
@@ -128,7 +174,7 @@ async def test_closing_ends_the_subscribers_that_wait(store: AsyncEventStore) ->
         assert await asyncio.gather(*waiting) == [[]] * 5
 
 
-def test_a_loop_that_ended_without_closing_its_store_disturbs_nobody() -> None:
+def test_a_loop_that_ended_without_closing_its_store_does_not_disturb_other_loops() -> None:
     engine = MemoryEngine()
 
     async def leave_behind() -> AsyncEventStore:
@@ -145,7 +191,7 @@ def test_a_loop_that_ended_without_closing_its_store_disturbs_nobody() -> None:
             return [event.type async for event in store.subscribe(timeout=0)]
 
     assert asyncio.run(go_on()) == ["A", "B"]
-    left._store.close()
+    left._service.close()
 
 
 async def _next_type(subscription: fencepost.aio.AsyncSubscription) -> str:
@@ -156,7 +202,7 @@ async def _all_of(subscription: fencepost.aio.AsyncSubscription) -> list[str]:
     return [event.type async for event in subscription]
 
 
-async def test_who_leaves_a_reading_in_the_middle_of_a_page_comes_back_for_the_rest(store: AsyncEventStore) -> None:
+async def test_a_reading_that_is_left_in_the_middle_of_a_page_can_be_continued(store: AsyncEventStore) -> None:
     await store.append(events("A", count=10))
     reading = store.read()
     async for event in reading:
@@ -165,7 +211,7 @@ async def test_who_leaves_a_reading_in_the_middle_of_a_page_comes_back_for_the_r
     assert [event.position async for event in reading] == [5, 6, 7, 8, 9, 10]
 
 
-async def test_who_is_cancelled_while_a_page_comes_gets_it_after_coming_back() -> None:
+async def test_a_page_that_arrives_after_a_cancellation_is_returned_by_the_next_call() -> None:
     engine = MemoryEngine()
     gate = Gate()
     scan = engine.scan
@@ -199,16 +245,19 @@ async def test_who_is_cancelled_while_a_page_comes_gets_it_after_coming_back() -
 class OnTheLoop(MemoryEngine):
     """Commits on the event loop, after a turn of it; not at all while it is held up."""
 
+    capabilities = MemoryEngine.capabilities | Capability.ASYNC_COMMIT  # type: ignore[assignment,misc]
+
     def __init__(self, *, takes_a_thread: bool = False) -> None:
         super().__init__()
         self.free = asyncio.Event()
         self.begun = asyncio.Event()
+        self.pending: asyncio.Task[Placed] | None = None
         self._takes_a_thread = takes_a_thread
 
-    async def commit_awaiting(self, appends: Sequence[Append]) -> Sequence[Verdict] | None:
+    async def commit_async(self, appends: Sequence[Append], in_thread: InThread) -> Sequence[Verdict]:
         self.begun.set()
         await self.free.wait()
-        return None if self._takes_a_thread else self.commit(appends)
+        return await in_thread(self.commit, appends) if self._takes_a_thread else self.commit(appends)
 
 
 async def test_a_leader_that_is_cancelled_before_its_first_step_passes_the_lead_on() -> None:
@@ -218,7 +267,7 @@ async def test_a_leader_that_is_cancelled_before_its_first_step_passes_the_lead_
         begun = asyncio.create_task(store.append(events("A")))
         await asyncio.sleep(0)
         others = asyncio.all_tasks() - {asyncio.current_task()}
-        assert len(others) == 2, "the caller and the task that is to lead"
+        assert len(others) == 2, "the caller and the task that will lead"
         for task in others:
             task.cancel()
         await asyncio.wait(others)
@@ -243,7 +292,7 @@ async def test_a_leader_that_is_cancelled_leaves_its_callers_an_answer() -> None
 
 
 @pytest.mark.parametrize("takes_a_thread", [True, False])
-async def test_closing_while_more_than_a_batch_waits_answers_everybody(takes_a_thread: bool) -> None:
+async def test_closing_while_more_than_a_batch_waits_answers_every_caller(takes_a_thread: bool) -> None:
     engine = OnTheLoop(takes_a_thread=takes_a_thread)
     store = AsyncEventStore(engine)
     appends = [asyncio.create_task(store.append(events("A")))]
@@ -257,7 +306,7 @@ async def test_closing_while_more_than_a_batch_waits_answers_everybody(takes_a_t
     assert {type(answer) for answer in answers} == {StoreClosed if takes_a_thread else Placed}
 
 
-def test_an_append_whose_loop_has_ended_holds_up_nobody() -> None:
+def test_an_append_whose_loop_has_ended_does_not_delay_other_appends() -> None:
     engine, gate = FaultyEngine(MemoryEngine()), Gate()
     engine.before = once(gate)
     store = AsyncEventStore(engine)
@@ -278,3 +327,70 @@ def test_an_append_whose_loop_has_ended_holds_up_nobody() -> None:
 
     asyncio.run(give_up())
     assert asyncio.run(go_on()) == 2
+
+
+def stopped_loop(store: AsyncEventStore, engine: OnTheLoop, *, close: bool) -> asyncio.AbstractEventLoop:
+    """A loop that was stopped, or closed as well, while a task of it was committing a batch."""
+    loop = loop_to_abandon()
+    engine.pending = loop.create_task(store.append(events("A")))
+    loop.run_until_complete(engine.begun.wait())
+    if close:
+        loop.close()
+    engine.begun, engine.free = asyncio.Event(), asyncio.Event()
+    engine.free.set()
+    return loop
+
+
+@pytest.mark.parametrize("close", [True, False], ids=["closed", "stopped"])
+def test_a_loop_that_ends_with_an_append_pending_holds_up_no_later_one(close: bool) -> None:
+    engine = OnTheLoop()
+    store = AsyncEventStore(engine)
+    loop = stopped_loop(store, engine, close=close)
+
+    async def go_on() -> Placed:
+        async with asyncio.timeout(PATIENCE_S):
+            return await store.append(events("B"))
+
+    assert asyncio.run(go_on()).first == 1
+    loop.close()
+    asyncio.run(store.close())
+
+
+def test_a_loop_that_runs_again_tells_its_tasks_their_outcome() -> None:
+    engine = OnTheLoop()
+    store = AsyncEventStore(engine)
+    loop = asyncio.new_event_loop()
+    first = loop.create_task(store.append(events("A")))
+    loop.run_until_complete(engine.begun.wait())
+    held, engine.free = engine.free, asyncio.Event()
+    engine.free.set()
+    assert asyncio.run(store.append(events("B"))).first == 1
+    held.set()
+    assert loop.run_until_complete(asyncio.wait_for(first, PATIENCE_S)).first == 2
+    loop.run_until_complete(store.close())
+    loop.close()
+
+
+def test_an_append_that_waits_on_another_loop_takes_over_when_its_leaders_loop_is_closed() -> None:
+    engine = OnTheLoop()
+    store = AsyncEventStore(engine)
+    loop = loop_to_abandon()
+    leading = loop.create_task(store.append(events("A")))
+
+    async def wait_behind() -> Running[Placed]:
+        await engine.begun.wait()
+        running = Running(lambda: asyncio.run(asyncio.wait_for(store.append(events("B")), PATIENCE_S)))
+        group = store._service._group
+        assert group is not None
+        async with asyncio.timeout(PATIENCE_S):
+            while not group._queue:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        engine.free = asyncio.Event()
+        engine.free.set()
+        return running
+
+    running = loop.run_until_complete(wait_behind())
+    loop.close()
+    assert not leading.done()
+    assert running.result().first == 1
+    asyncio.run(store.close())

@@ -1,4 +1,4 @@
-"""Group commit, with a scripted commit function: who leads, who waits, and what errors and interrupts do."""
+"""Group commit, with a scripted commit function: which callers lead and wait, and what errors and interrupts do."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost import AppendCondition, Event, Placed, StoreError, StoreUnavailable
-from fencepost.commit import BATCH_EVENTS, Append, GroupCommit, Verdict, judge
+from fencepost.core.batching import Pending
+from fencepost.core.judging import Append, Verdict, judge
+from fencepost.core.service import BATCH_EVENTS, GroupCommit
 from fencepost.engines.memory import MemoryEngine
-from fencepost.gathering import Pending
 from fencepost.testing import strategies
 from fencepost.testing.contract.base import Running
 from fencepost.testing.faults import Gate
@@ -25,9 +26,9 @@ def named(name: str, count: int = 1) -> Append:
 
 
 class Script:
-    """A commit function that notes its batches, and does what it is told before each of them.
+    """A commit function that notes its batches and runs a given action before each of them.
 
-    The verdict of an append is where it is among all events, so that each caller can be told from the others.
+    The verdict of an append is where it is among all events, so that each caller's verdict is different.
     """
 
     def __init__(self) -> None:
@@ -50,9 +51,9 @@ class Script:
         return verdicts
 
     def start(self, name: str, count: int = 1) -> Running[Verdict]:
-        """Append in a thread of its own, and come back when it waits, or commits."""
+        """Append in a new thread; return when that thread waits or commits."""
         before = len(self.batches), len(self.group._queue)
-        running: Running[Verdict] = Running(partial(self.group.append, named(name, count)))
+        running: Running[Verdict] = Running(partial(self.group.run, named(name, count)))
         while (len(self.batches), len(self.group._queue)) == before:
             assert not running.ended(0) or len(self.batches) > before[0]
             sleep(0.0005)
@@ -74,11 +75,11 @@ def hold(script: Script) -> tuple[Gate, Running[Verdict]]:
 
 
 def test_a_single_caller_commits_by_itself(script: Script) -> None:
-    assert script.group.append(named("only")) == Placed(1, 1)
+    assert script.group.run(named("only")) == Placed(1, 1)
     assert script.threads == [threading.current_thread()]
 
 
-def test_all_who_waited_are_one_batch_and_each_gets_its_own_verdict(script: Script) -> None:
+def test_all_waiting_appends_are_one_batch_and_each_gets_its_own_verdict(script: Script) -> None:
     gate, first = hold(script)
     waiting = {name: script.start(name) for name in "abcde"}
     gate.open()
@@ -88,7 +89,7 @@ def test_all_who_waited_are_one_batch_and_each_gets_its_own_verdict(script: Scri
     assert script.batches == [["first"], ["a", "b", "c", "d", "e"]]
 
 
-def test_a_leader_whose_append_is_decided_hands_the_lead_to_one_who_waits(script: Script) -> None:
+def test_a_leader_whose_append_is_decided_hands_the_lead_to_a_waiting_caller(script: Script) -> None:
     gate, first = hold(script)
     second = Gate()
     script.acts.append(second)
@@ -102,9 +103,9 @@ def test_a_leader_whose_append_is_decided_hands_the_lead_to_one_who_waits(script
         running.result()
 
 
-def test_when_nobody_waits_any_more_the_next_caller_leads(script: Script) -> None:
+def test_when_no_caller_waits_the_next_caller_leads(script: Script) -> None:
     for number in range(1, 4):
-        assert script.group.append(named(f"call {number}")) == Placed(number, number)
+        assert script.group.run(named(f"call {number}")) == Placed(number, number)
     assert len(script.batches) == 3
 
 
@@ -124,11 +125,11 @@ def test_a_storage_error_fails_the_whole_batch_and_the_next_one_works(script: Sc
             running.result()
         errors.append(raised.value)
     assert len({id(error) for error in errors}) == 3, "each caller has an error of its own"
-    assert script.group.append(named("next")) == script.placed["next"]
+    assert script.group.run(named("next")) == script.placed["next"]
 
 
 class Stubborn(Exception):
-    """An error that cannot be made from its arguments, as a driver's may be."""
+    """An error that cannot be created from its arguments, like those of some drivers."""
 
     def __init__(self, *, code: int) -> None:
         super().__init__("stubborn")
@@ -141,18 +142,18 @@ def test_an_error_that_cannot_be_copied_reaches_the_caller_all_the_same(script: 
 
     script.acts.append(fail)
     with pytest.raises(Stubborn):
-        script.group.append(named("only"))
-    assert script.group.append(named("next")) == script.placed["next"]
+        script.group.run(named("only"))
+    assert script.group.run(named("next")) == script.placed["next"]
 
 
-def test_too_few_verdicts_are_an_error_for_all_and_nobody_hangs() -> None:
+def test_too_few_verdicts_are_an_error_for_every_caller_and_no_caller_hangs() -> None:
     group = GroupCommit(lambda appends: [])
     for _ in range(2):
         with pytest.raises((ValueError, StoreError)):
-            group.append(named("only"))
+            group.run(named("only"))
 
 
-def test_an_interrupted_leader_leaves_nobody_waiting(script: Script) -> None:
+def test_an_interrupted_leader_leaves_no_caller_waiting(script: Script) -> None:
     gate, first = hold(script)
 
     def interrupt() -> None:
@@ -169,10 +170,10 @@ def test_an_interrupted_leader_leaves_nobody_waiting(script: Script) -> None:
     with pytest.raises(StoreError, match="interrupted"):
         follower.result()
     last.open()
-    assert script.group.append(named("next")) == script.placed["next"]
+    assert script.group.run(named("next")) == script.placed["next"]
 
 
-def test_an_interrupted_leader_passes_the_lead_on_to_who_came_meanwhile(script: Script) -> None:
+def test_an_interrupted_leader_hands_the_lead_to_a_caller_that_came_meanwhile(script: Script) -> None:
     gate = Gate()
 
     def interrupt() -> None:
@@ -211,15 +212,15 @@ def test_a_leader_that_meant_to_go_on_and_is_interrupted_passes_the_lead_on_all_
 
 
 @pytest.mark.parametrize("appointed", [False, True], ids=["while it waits", "when it is to lead"])
-def test_an_interrupted_follower_leaves_nobody_waiting(
+def test_an_interrupted_follower_leaves_no_caller_waiting(
     script: Script, monkeypatch: pytest.MonkeyPatch, appointed: bool
 ) -> None:
     wait = Pending.wait
     interrupts = Gate()
 
-    def interrupted(pending: Pending[Append, Verdict]) -> None:
+    def interrupted(pending: Pending[Append, Verdict], timeout_s: float | None = None) -> None:
         if pending.request.events[0].type != "interrupted":
-            return wait(pending)
+            return wait(pending, timeout_s)
         if appointed:
             wait(pending)
         else:
@@ -240,7 +241,7 @@ def test_an_interrupted_follower_leaves_nobody_waiting(
         follower.result()
     assert [running.result() for running in others] == [script.placed["a"], script.placed["b"]]
     assert script.batches == [["first"], ["a", "b"]], "what was withdrawn is never stored"
-    assert script.group.append(named("next")) == script.placed["next"]
+    assert script.group.run(named("next")) == script.placed["next"]
 
 
 def test_what_is_withdrawn_before_a_leader_took_it_is_never_stored(script: Script) -> None:
@@ -264,7 +265,7 @@ def test_what_a_leader_has_taken_cannot_be_withdrawn(script: Script) -> None:
     script.acts.append(second)
     other = script.start("other")
     gate.open()
-    # Whoever is woken to lead stands in for the one who does not wait here.
+    # The caller that is woken to lead replaces the one that does not wait here.
     leading = Running(lambda: (pending.wait(), script.group.lead(pending)))
     second.wait_until_reached()
     assert not script.group.withdraw(pending)
@@ -306,7 +307,7 @@ def test_under_load_every_append_is_committed_once_and_never_two_batches_at_a_ti
     def write(writer: int) -> None:
         for number in range(50):
             name = f"{writer}/{number}"
-            assert group.append(named(name)) == script.placed[name]
+            assert group.run(named(name)) == script.placed[name]
 
     for running in [Running(partial(write, writer)) for writer in range(8)]:
         running.result()
@@ -336,7 +337,7 @@ def test_a_batch_is_judged_as_if_its_appends_had_come_one_by_one(before: list[Ap
     assert together.head() == one_by_one.head()
 
 
-def test_who_does_not_lead_any_more_does_nothing_and_does_not_go_on(script: Script) -> None:
+def test_a_deposed_leader_stops_without_committing(script: Script) -> None:
     gate, first = hold(script)
     waiting = script.start("waiting")
     late = Pending[Append, Verdict](named("late"))

@@ -1,4 +1,4 @@
-"""Errors: one tree, drawn where it is defined, each with its facts and able to travel between processes."""
+"""The errors are the tree that errors.py draws; each has its attributes and can be pickled."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ EXAMPLES: list[FencepostError] = [
     errors.StoreError("storage"),
     errors.StoreClosed("closed"),
     errors.StoreUnavailable("busy"),
+    errors.StoreReadOnly("read-only"),
+    errors.AccessDenied("no right to append"),
     errors.StoreCorrupt("corrupt"),
     errors.FormatUnsupported("newer"),
 ]

@@ -16,9 +16,9 @@ from fencepost import AppendCondition, Event, Placed, Query, SequencedEvent, Sto
 from fencepost.buckets import matches
 from fencepost.errors import AppendRefused, CheckpointBehind, ConditionFailed, IdsOverlap
 from fencepost.store import EventStore
-from fencepost.testing import History, Recorder, Violation, check, load
+from fencepost.testing import ClientStore, History, Violation, check, load
+from fencepost.testing.clients import Answered, Failed, Invoked, Saw
 from fencepost.testing.faults import FaultyEngine, once, raising
-from fencepost.testing.recorder import Answered, Failed, Invoked, Saw
 from fencepost.testing.stores import engine_of
 
 W1 = Query.of(tags={"wallet:1"})
@@ -57,7 +57,7 @@ def story() -> Story:
     store = fencepost.open("memory:")
     engine = FaultyEngine(engine_of(store))
     unlucky = EventStore(engine)
-    ada, bob = Recorder(unlucky, "ada"), Recorder(unlucky, "bob")
+    ada, bob = ClientStore(unlucky, "ada"), ClientStore(unlucky, "bob")
     live = bob.subscribe(W1, timeout=0)
     ada.append([wallet("Opened"), wallet("Deposited")], AppendCondition(W1))  # ada 1: positions 1, 2
     bob.append([wallet("Opened", 2)])  # bob 1: position 3
@@ -91,15 +91,11 @@ def story() -> Story:
 
 def answer(history: History, number: int) -> int:
     """The place of the answer to the client's append of that number."""
-    return next(
-        place for place, record in enumerate(history) if isinstance(record, Answered) and record.number == number
-    )
+    return next(place for place, entry in enumerate(history) if isinstance(entry, Answered) and entry.number == number)
 
 
 def invocation(history: History, number: int) -> int:
-    return next(
-        place for place, record in enumerate(history) if isinstance(record, Invoked) and record.number == number
-    )
+    return next(place for place, entry in enumerate(history) if isinstance(entry, Invoked) and entry.number == number)
 
 
 def set_outcome(history: History, number: int, outcome: object) -> None:
@@ -118,19 +114,19 @@ def set_answer_time(history: History, number: int, at_ns: int) -> None:
 
 
 def set_seen(history: History, verb: str, **changes: object) -> None:
-    place = next(place for place, record in enumerate(history) if isinstance(record, Saw) and record.verb == verb)
+    place = next(place for place, entry in enumerate(history) if isinstance(entry, Saw) and entry.verb == verb)
     history[place] = replace(history[place], **changes)
 
 
 def seen(history: History, verb: str) -> Saw:
-    return next(record for record in history if isinstance(record, Saw) and record.verb == verb)
+    return next(entry for entry in history if isinstance(entry, Saw) and entry.verb == verb)
 
 
 def conflict_of(story: Story) -> ConditionFailed:
-    record = story.bob[answer(story.bob, 2)]
-    assert isinstance(record, Answered)
-    assert isinstance(record.outcome, ConditionFailed)
-    return record.outcome
+    entry = story.bob[answer(story.bob, 2)]
+    assert isinstance(entry, Answered)
+    assert isinstance(entry.outcome, ConditionFailed)
+    return entry.outcome
 
 
 def test_a_history_that_is_right_has_no_violations(story: Story) -> None:
@@ -169,16 +165,16 @@ def change_data(story: Story) -> None:
 
 
 def store_what_was_refused(story: Story) -> None:
-    record = story.bob[invocation(story.bob, 2)]
-    assert isinstance(record, Invoked)
-    event = record.events[0]
+    entry = story.bob[invocation(story.bob, 2)]
+    assert isinstance(entry, Invoked)
+    event = entry.events[0]
     story.log.append(
         SequencedEvent(11, event.type, event.tags, event.data, datetime.now(timezone.utc), None, event.metadata)
     )
 
 
 def store_what_nobody_appended(story: Story) -> None:
-    metadata = {"recorded": "eve/1/0"}
+    metadata = {"client_append": "eve/1/0"}
     story.log.append(SequencedEvent(11, "Forged", frozenset(), b"", datetime.now(timezone.utc), None, metadata))
 
 
@@ -250,9 +246,9 @@ def refuse_for_a_checkpoint_that_nobody_set(story: Story) -> None:
 
 
 def acknowledge_before_a_lower_position_began(story: Story) -> None:
-    record = story.ada[invocation(story.ada, 1)]
-    assert isinstance(record, Invoked)
-    set_answer_time(story.bob, 1, record.at_ns - 1)
+    entry = story.ada[invocation(story.ada, 1)]
+    assert isinstance(entry, Invoked)
+    set_answer_time(story.bob, 1, entry.at_ns - 1)
 
 
 def move_a_checkpoint_twice(story: Story) -> None:
@@ -323,7 +319,7 @@ VIOLATIONS: list[tuple[Callable[[Story], None], str, str]] = [
     (put_a_stranger_between_the_events_of_an_append, "stored", "the events of append 4 of client ada are not next"),
     (change_data, "stored", "position 4 differs from what append 2 of client ada gave as its event 0"),
     (store_what_was_refused, "stored", "append 2 of client bob was refused, but position 11 holds its event"),
-    (store_what_nobody_appended, "stored", "position 11 holds 0 of append 1 of client eve, which nobody appended"),
+    (store_what_nobody_appended, "stored", "position 11 holds 0 of append 1 of client eve, which no client appended"),
     (tell_wrong_positions, "stored", "append 1 of client ada was told positions 2 to 3, but its events are at 1 to 2"),
     (tell_already_about_nothing, "stored", "append 4 of client bob was told `already` at 77, where nothing is"),
     (tell_already_about_something_else, "stored", "`already` at 1, which has neither its ids nor matches `unless`"),
@@ -342,7 +338,7 @@ VIOLATIONS: list[tuple[Callable[[Story], None], str, str]] = [
     (refuse_for_a_later_conflict_than_the_first, "refusal", "although the first conflict is at 4"),
     (refuse_for_what_was_appended_only_later, "refusal", "which append 3 of client ada appended only later"),
     (refuse_for_an_id_that_is_not_there, "refusal", "which is not at 8"),
-    (refuse_for_a_checkpoint_that_nobody_set, "refusal", "checkpoint 'books' at 5, where nobody put it"),
+    (refuse_for_a_checkpoint_that_nobody_set, "refusal", "checkpoint 'books' at 5, where no client put it"),
     (
         acknowledge_before_a_lower_position_began,
         "order",
@@ -363,7 +359,7 @@ VIOLATIONS: list[tuple[Callable[[Story], None], str, str]] = [
 
 
 @pytest.mark.parametrize(("plant", "promise", "words"), VIOLATIONS, ids=[plant.__name__ for plant, _, _ in VIOLATIONS])
-def test_the_checker_finds_out_who_would(
+def test_the_checker_finds_each_planted_violation(
     story: Story, plant: Callable[[Story], None], promise: str, words: str
 ) -> None:
     plant(story)
@@ -376,7 +372,7 @@ def test_gaps_are_right_where_they_are_allowed(story: Story) -> None:
     assert story.check(gapless=False) == []
 
 
-def test_events_that_nobody_recorded_are_no_violation(story: Story) -> None:
+def test_events_that_no_client_noted_are_not_a_violation(story: Story) -> None:
     story.log.append(SequencedEvent(11, "Other", frozenset(), b"", datetime.now(timezone.utc)))
     assert story.check() == []
 
@@ -396,16 +392,16 @@ def test_a_failed_append_that_is_not_stored_is_right(story: Story) -> None:
 
 def test_histories_survive_in_files_even_torn_ones(tmp_path: Path) -> None:
     store = fencepost.open("memory:")
-    recorder = Recorder(store, "ada", path=tmp_path / "ada.history")
-    recorder.append([wallet("Opened")], AppendCondition(W1))
+    client = ClientStore(store, "ada", path=tmp_path / "ada.history")
+    client.append([wallet("Opened")], AppendCondition(W1))
     with pytest.raises(ConditionFailed):
-        recorder.append([wallet("Opened")], AppendCondition(W1))
-    assert len(list(recorder.read(W1))) == 1
-    recorder.close()
+        client.append([wallet("Opened")], AppendCondition(W1))
+    assert len(list(client.read(W1))) == 1
+    client.close()
     whole = (tmp_path / "ada.history").read_bytes()
     history = load(tmp_path / "ada.history")
     assert check([history], store.read()) == []
-    assert [type(record) for record in history] == [Invoked, Answered, Invoked, Answered, Saw]
+    assert [type(entry) for entry in history] == [Invoked, Answered, Invoked, Answered, Saw]
     (tmp_path / "torn.history").write_bytes(whole[:-3])
     assert len(load(tmp_path / "torn.history")) == 4
     (tmp_path / "torn.history").write_bytes(whole[:20])
@@ -437,7 +433,7 @@ def test_a_long_history_is_checked_with_an_index(monkeypatch: pytest.MonkeyPatch
         wallet_number = number % 100
         query = Query.of(tags={f"wallet:{wallet_number}"})
         condition = AppendCondition(query, after=last.get(wallet_number, 0))
-        metadata = {"recorded": f"ada/{number}/0"}
+        metadata = {"client_append": f"ada/{number}/0"}
         event = Event("Moved", tags={f"wallet:{wallet_number}"}, metadata=metadata)
         history.append(Invoked("ada", number, 2 * number, (event,), (condition,)))
         history.append(Answered("ada", number, 2 * number + 1, Placed(number, number)))

@@ -1,4 +1,4 @@
-"""The words of a store: immutable values that are checked when they are made."""
+"""The values of a store are immutable and are checked when they are created."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost import AppendCondition, Event, InvalidInput, Placed, Query, QueryItem, SequencedEvent
+from fencepost import AppendCondition, Event, InvalidInput, Placed, Query, QueryItem, SequencedEvent, StoreCorrupt
 from fencepost.buckets import matches
 from fencepost.model import (
+    MAX_BUCKETS,
     MAX_DATA_BYTES,
     MAX_ITEMS,
     MAX_POSITION,
     MAX_TAG_BYTES,
     MAX_TAGS,
     MAX_TYPE_BYTES,
+    MAX_TYPES,
     decode_metadata,
     decode_moment,
     decode_tags,
     encode_metadata,
     encode_moment,
     encode_tags,
+    item_of,
+    query_of_items,
 )
 from fencepost.testing import strategies
 
@@ -183,9 +187,15 @@ def test_moments_are_exact_to_the_microsecond(moment: datetime) -> None:
         (lambda size: Event("A", tags=map(str, range(size))), MAX_TAGS),
         (lambda size: Event("A", data=bytes(size)), MAX_DATA_BYTES),
         (lambda size: Query([QueryItem()] * size), MAX_ITEMS),
+        (
+            lambda size: Query([QueryItem(types=map(str, range(size // 2 + half))) for half in (0, size % 2)]),
+            MAX_BUCKETS,
+        ),
+        (lambda size: query_of_items((item_of(frozenset(map(str, range(size - 1))), ()), QueryItem())), MAX_BUCKETS),
+        (lambda size: item_of(frozenset(map(str, range(size))), ()), MAX_TYPES),
         (lambda size: AppendCondition(Query.all(), after=size), MAX_POSITION),
     ],
-    ids=["type", "tag", "tags", "data", "items", "after"],
+    ids=["type", "tag", "tags", "data", "items", "buckets", "buckets of items", "types of an item", "after"],
 )
 def test_a_limit_is_reached_but_not_passed_and_the_refusal_names_both_sizes(make, limit: int) -> None:  # type: ignore[no-untyped-def]
     make(limit)
@@ -199,7 +209,7 @@ class Kind(str, Enum):  # noqa: UP042  as many have it, and str() of it is anoth
 
 
 class Marked(str):
-    """As numpy has one, and engines of templates."""
+    """A subclass of str, as numpy and template engines define them."""
 
     __slots__ = ()
 
@@ -214,3 +224,23 @@ def test_what_is_kept_of_strings_is_str_itself() -> None:
     event = Event(Marked("T"), tags={Marked("a")})
     item = Query.of(types={Kind.OPENED}, tags={Marked("a")}).items[0]
     assert {type(text) for text in (event.type, *event.tags, *item.types, *item.tags)} == {str}
+
+
+@pytest.mark.parametrize(
+    ("field", "stored"),
+    [
+        ("tags", (1, "A", "[", b"", 0)),
+        ("tags", (1, "A", "[[[[", b"", 0)),
+        ("tags", (1, "A", "{}", b"", 0)),
+        ("recorded_at", (1, "A", "[]", b"", 2**63)),
+        ("recorded_at", (1, "A", "[]", b"", -(2**63))),
+        ("id", (1, "A", "[]", b"", 0, b"short")),
+        ("metadata", (1, "A", "[]", b"", 0, None, '{"a": 1}')),
+        ("metadata", (1, "A", "[]", b"", 0, None, '{"a": ' + "[" * 10_000)),
+    ],
+)
+def test_a_stored_field_that_cannot_be_decoded_is_corrupt_and_named(field: str, stored: tuple[object, ...]) -> None:
+    event = SequencedEvent(*stored)  # type: ignore[arg-type]
+    with pytest.raises(StoreCorrupt, match=f"the {field} of the event at position 1 cannot be decoded"):
+        getattr(event, field)
+    assert event.data == b""

@@ -1,4 +1,4 @@
-"""Routing finds the subscribers that asking each of them would find."""
+"""Routing finds the same subscribers as checking the query of each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fencepost import Event, Query
 from fencepost.buckets import matches
-from fencepost.routing import Router
+from fencepost.core.routing import Router
 from fencepost.testing import strategies
 
 subscriptions = st.lists(strategies.queries, max_size=8)
@@ -25,13 +25,13 @@ def interested(queries: list[Query], event: Event) -> set[int]:
 
 
 @given(queries=subscriptions, event=strategies.events)
-def test_an_event_finds_exactly_those_whose_queries_match(queries: list[Query], event: Event) -> None:
+def test_an_event_finds_exactly_the_subscribers_whose_queries_match(queries: list[Query], event: Event) -> None:
     assert routed(queries).route(event) == interested(queries, event)
 
 
 @given(queries=subscriptions, event=strategies.events)
 def test_with_many_others_around_an_event_finds_the_same(queries: list[Query], event: Event) -> None:
-    """So many targets that the event looks up its buckets, instead of asking each target."""
+    """With this many targets, the router looks up the buckets of the event instead of checking each target."""
     router = routed(queries)
     for number in range(100):
         router.add(Query.of(tags={f"other:{number}"}), 1_000 + number)
@@ -39,7 +39,7 @@ def test_with_many_others_around_an_event_finds_the_same(queries: list[Query], e
 
 
 @given(queries=subscriptions, event=strategies.events, data=st.data())
-def test_those_who_left_get_nothing_more(queries: list[Query], event: Event, data: st.DataObject) -> None:
+def test_removed_subscribers_get_no_more_events(queries: list[Query], event: Event, data: st.DataObject) -> None:
     router = routed(queries)
     left = data.draw(st.sets(st.sampled_from(range(len(queries))))) if queries else set()
     for number in left:
@@ -48,7 +48,7 @@ def test_those_who_left_get_nothing_more(queries: list[Query], event: Event, dat
 
 
 @given(queries=subscriptions)
-def test_nothing_is_left_of_those_who_left(queries: list[Query]) -> None:
+def test_removed_subscribers_leave_nothing_in_the_router(queries: list[Query]) -> None:
     router = routed(queries)
     assert bool(router) == bool(queries)
     for number, query in enumerate(queries):

@@ -12,9 +12,10 @@ import pytest
 import fencepost.engines
 from fencepost import Engine, EventStore, Reading, Subscription
 from fencepost.aio import AsyncEventStore, AsyncReading, AsyncSubscription
-from fencepost.engine import Recording, Restoring
+from fencepost.core.engine import PROTOCOLS, Capability
+from fencepost.engines.memory import MemoryEngine
+from fencepost.testing.clients import ClientStore
 from fencepost.testing.faults import FaultyEngine
-from fencepost.testing.recorder import Recorder
 from fencepost.testing.stores import BlockingStore, Store
 
 VERBS = ["append", "read", "head", "subscribe", "checkpoint", "close"]
@@ -54,33 +55,54 @@ def test_an_engine_has_the_signatures_of_the_protocol(engine: type, method: str)
     assert own == inspect.signature(getattr(Engine, method)).return_annotation
 
 
-@pytest.mark.parametrize(("protocol", "method"), [(Recording, "recorded"), (Restoring, "restore")])
-def test_what_an_engine_may_do_besides_has_one_signature_too(protocol: type, method: str) -> None:
-    able = [engine for engine in ENGINES if hasattr(engine, method)]
-    assert {engine.__name__ for engine in able} >= {"MemoryEngine", "SqliteEngine"}
-    for engine in able:
-        assert parameters(getattr(engine, method)) == parameters(getattr(protocol, method))
+OPTIONAL = [
+    (capability, protocol, name)
+    for capability, protocol in PROTOCOLS.items()
+    for name, value in vars(protocol).items()
+    if inspect.isfunction(value) and not name.startswith("_")
+]
 
 
+def test_every_capability_has_a_protocol() -> None:
+    assert set(PROTOCOLS) == set(Capability) - {Capability.GROUP_COMMIT}, "which only says how `commit` is called"
+    assert len(OPTIONAL) == len(PROTOCOLS)
+
+
+@pytest.mark.parametrize(("capability", "protocol", "method"), OPTIONAL, ids=lambda value: str(value))
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
-def test_an_engine_says_whether_its_appends_are_gathered(engine: type) -> None:
-    said = inspect.getattr_static(engine, "group_commit")
-    assert isinstance(said, (bool, property))
+def test_a_capability_has_one_signature_too(engine: type, capability: Capability, protocol: type, method: str) -> None:
+    declared = inspect.getattr_static(engine, "capabilities")
+    if engine is FaultyEngine or capability in declared:
+        assert parameters(getattr(engine, method)) == parameters(getattr(protocol, method))
+        own = inspect.signature(getattr(engine, method)).return_annotation
+        assert own == inspect.signature(getattr(protocol, method)).return_annotation
+    else:
+        assert not hasattr(engine, method), f"{method} is there, and {capability} is not declared"
+
+
+def test_an_engine_that_lacks_what_it_declares_is_refused() -> None:
+    class Boasting(MemoryEngine):
+        capabilities = Capability.ASYNC_COMMIT  # type: ignore[assignment,misc]
+
+    with pytest.raises(TypeError, match="Boasting declares ASYNC_COMMIT"):
+        EventStore(Boasting())
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("store", [AsyncEventStore, BlockingStore, Store, Recorder], ids=lambda store: store.__name__)
+@pytest.mark.parametrize(
+    "store", [AsyncEventStore, BlockingStore, Store, ClientStore], ids=lambda store: store.__name__
+)
 def test_every_store_has_the_same_verbs(store: type, verb: str) -> None:
     assert parameters(getattr(store, verb)) == parameters(getattr(EventStore, verb))
 
 
-@pytest.mark.parametrize("verb", ["recorded", "restore"])
+@pytest.mark.parametrize("verb", ["append_each", "recorded", "restore"])
 def test_the_awaitable_twin_has_what_an_engine_may_do_besides(verb: str) -> None:
     assert parameters(getattr(AsyncEventStore, verb)) == parameters(getattr(EventStore, verb))
 
 
 def test_readings_and_subscriptions_have_awaitable_twins_with_the_same_members() -> None:
     for one, twin in [(Reading, AsyncReading), (Subscription, AsyncSubscription)]:
-        members = {name for name in vars(one) if not name.startswith("_")} - {"page"}
+        members = {name for name in dir(one) if not name.startswith("_")} - {"page"}
         assert members
-        assert members <= set(vars(twin))
+        assert members <= set(dir(twin))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 import fencepost
 from fencepost import Event, EventStore, InvalidInput, Query, StoreClosed, StoreCorrupt
-from fencepost.commit import Append, Conflicting
+from fencepost.aio import AsyncEventStore
+from fencepost.core.engine import Capability
+from fencepost.core.judging import Append, Behind, Conflicting, Verdict
+from fencepost.core.service import BATCH_EVENTS
 from fencepost.engines.memory import MemoryEngine
-from fencepost.model import AppendCondition
-from fencepost.testing.contract.base import events
+from fencepost.model import AppendCondition, Placed
+from fencepost.testing.contract.base import Running, events
 
 
 @pytest.fixture
@@ -54,7 +57,7 @@ def test_a_really_forked_child_is_told_and_its_parent_goes_on(store: EventStore)
 
 def test_an_engine_that_does_its_own_batching_is_given_each_append_alone() -> None:
     class Alone(MemoryEngine):
-        group_commit = False  # type: ignore[assignment,misc]
+        capabilities = Capability.NONE  # type: ignore[assignment,misc]
         batches: list[int] = []  # noqa: RUF012
 
         def commit(self, appends):  # type: ignore[no-untyped-def]
@@ -65,12 +68,12 @@ def test_an_engine_that_does_its_own_batching_is_given_each_append_alone() -> No
         store.append(events("A"))
         store.append(events("A"), AppendCondition(Query.all(), after=1))
         assert Alone.batches == [1, 1]
-        assert store.group is None
+        assert store._service._group is None
 
 
 def test_a_conflict_that_is_not_in_the_log_is_corruption_not_a_refusal(store: EventStore) -> None:
     with pytest.raises(StoreCorrupt, match="position 5"):
-        store.result(Conflicting(AppendCondition(Query.all()), 5))
+        store._service.result(Conflicting(AppendCondition(Query.all()), 5))
 
 
 def test_an_append_is_one_value_that_cannot_be_changed() -> None:
@@ -96,3 +99,76 @@ def test_a_timeout_that_is_no_time_is_refused_by_name(timeout: object) -> None:
     with fencepost.open("memory:") as store, pytest.raises(InvalidInput) as refused:
         store.subscribe(timeout=timeout)  # type: ignore[arg-type]
     assert refused.value.field == "timeout"
+
+
+class Batches(MemoryEngine):
+    """A memory engine that notes the size of each batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
+        self.sizes.append(len(appends))
+        return super().commit(appends)
+
+
+class TestAppendEach:
+    appends = (
+        Append((Event("A"),)),
+        Append((Event("B"),), (AppendCondition(Query.of(types={"A"})),)),
+        Append((), checkpoint=("reader", 1)),
+        Append((Event("C"),), checkpoint=("reader", 1)),
+        Append((Event("D"),)),
+    )
+    verdicts = (
+        Placed(1, 1),
+        Conflicting(AppendCondition(Query.of(types={"A"})), 1),
+        Placed(1, 1),
+        Behind("reader", 1, 1),
+        Placed(2, 2),
+    )
+
+    def test_each_append_has_its_own_verdict_and_all_are_one_batch(self) -> None:
+        with EventStore(engine := Batches()) as store:
+            assert store.append_each(self.appends) == list(self.verdicts)
+            assert [event.type for event in store.read()] == ["A", "D"]
+            assert engine.sizes == [5]
+
+    async def test_so_it_is_for_asyncio(self) -> None:
+        async with AsyncEventStore(engine := Batches()) as store:
+            assert await store.append_each(self.appends) == list(self.verdicts)
+            assert engine.sizes == [5]
+
+    def test_more_events_than_a_batch_takes_are_several_batches_in_order(self) -> None:
+        with EventStore(engine := Batches()) as store:
+            placed = store.append_each([Append((Event(str(number)),)) for number in range(BATCH_EVENTS + 1)])
+            assert placed == [Placed(number, number) for number in range(1, BATCH_EVENTS + 2)]
+            assert engine.sizes == [BATCH_EVENTS, 1]
+
+    def test_other_threads_append_between_them(self) -> None:
+        with EventStore(Batches()) as store:
+            threads = [
+                Running(lambda name=name: store.append_each([Append((Event(name),)) for _ in range(50)]))  # type: ignore[misc]
+                for name in "abcd"
+            ]
+            for thread in threads:
+                placed = [verdict.first for verdict in thread.result() if isinstance(verdict, Placed)]
+                assert len(placed) == 50
+                assert placed == sorted(placed)
+            assert store.head() == 200
+
+    def test_malformed_appends_are_refused_before_any_is_stored(self) -> None:
+        with EventStore(MemoryEngine()) as store:
+            with pytest.raises(InvalidInput, match="events"):
+                store.append_each([Append((Event("A"),)), Append(())])
+            assert store.head() == 0
+
+    def test_a_closed_store_refuses(self, store: EventStore) -> None:
+        store.close()
+        with pytest.raises(StoreClosed):
+            store.append_each([Append((Event("A"),))])
+
+
+def test_a_store_says_what_its_engine_can_do(store: EventStore) -> None:
+    assert store.capabilities == MemoryEngine.capabilities

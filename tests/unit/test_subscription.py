@@ -1,21 +1,23 @@
-"""Subscriptions at their seams: the hand-over from the log to the follower, buffers that run over, stops and errors.
+"""Subscriptions: the transition from the log to the follower, full buffers, stops and errors.
 
 Every race here is forced: the engine is a memory engine that lets something happen in the middle of a scan or a wait.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from time import sleep
+from time import monotonic, sleep
 
 import pytest
 
+import fencepost.aio
 from fencepost import Event, EventStore, Query, SequencedEvent, StoreClosed
-from fencepost import subscription as module
+from fencepost.core import subscriptions as module
+from fencepost.core.subscriptions import BUFFER_EVENTS, Feed
 from fencepost.engines.memory import MemoryEngine
-from fencepost.subscription import BUFFER_EVENTS, Feed
 from fencepost.testing.contract.base import Running, events, positions, tagged, take, types
 from fencepost.testing.faults import PATIENCE_S, Gate, once
 
@@ -89,7 +91,7 @@ def test_what_comes_both_from_the_log_and_from_the_follower_is_delivered_once(
         while len(subscription._feed._fresh) < 3:
             sleep(0.001)
 
-    # The feed has joined when it asks how far the log goes, and is told of what the follower brought it already.
+    # When the feed asks for the head, it has joined, and the follower may already have delivered events to it.
     engine.before_head = once(store_and_deliver)
     received = take(subscription, 3)
     store.append(events("Live", "x"))
@@ -121,17 +123,17 @@ def test_every_event_above_the_position_at_which_a_feed_joined_reaches_it(
     first = store.subscribe(timeout=PATIENCE_S)
     store.append(events("Past"))
     assert len(take(first, 1)) == 1
-    feed = Feed(engine, store._follower, X, 0, lambda: None)
+    feed = Feed(engine, store._service._follower, X, 0, lambda: None)
     offered: list[int] = []
     feed.offer = lambda event: offered.append(event.position) or True  # type: ignore[method-assign,func-returns-value]
     joined: list[int] = []
-    acts = iter([first.stop, lambda: joined.append(store._follower.join(feed))])
+    acts = iter([first.stop, lambda: joined.append(store._service._follower.join(feed))])
     engine.after_page = lambda query: next(acts, lambda: None)()
     head = store.append(events("New", "x", count=4_000)).last
-    while not joined or store._follower.position < head:
+    while not joined or store._service._follower.position < head:
         sleep(0.001)
     assert offered == positions(store.read(X, after=joined[0]))
-    store._follower.leave(feed)
+    store._service._follower.leave(feed)
 
 
 @pytest.mark.parametrize("excess", [-1, 0, 1, BUFFER_EVENTS])
@@ -254,12 +256,12 @@ def test_closing_waits_for_the_follower_to_end(engine: Interrupted, store: Event
     assert not any(thread.name == "fencepost-follower" and is_of(thread, store) for thread in threading.enumerate())
 
 
-def test_the_follower_ends_when_nobody_subscribes_any_more(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_follower_ends_with_the_last_subscription(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAIT_S", 0.01)
     subscription = store.subscribe(X)
     store.append(events("Past", "x"))
     assert len(take(subscription, 1)) == 1
-    thread = store._follower._thread
+    thread = store._service._follower._thread
     assert thread is not None
     subscription.stop()
     thread.join(PATIENCE_S)
@@ -324,4 +326,27 @@ def raise_os_error() -> None:
 
 
 def is_of(thread: threading.Thread, store: EventStore) -> bool:
-    return thread is store._follower._thread
+    return thread is store._service._follower._thread
+
+
+def test_a_subscription_that_is_dropped_without_stopping_is_forgotten(store: EventStore) -> None:
+    store.append(events("Past"))
+    for _ in store.subscribe(timeout=PATIENCE_S):
+        break
+    assert until(lambda: store._service._follower._feeds == set() and store._service._follower._thread is None)
+
+
+async def test_so_is_one_of_a_task() -> None:
+    async with await fencepost.aio.open("memory:") as store:
+        await store.append(events("Past"))
+        async for _ in store.subscribe(timeout=PATIENCE_S):
+            break
+        follower = store._service._follower
+        assert await asyncio.to_thread(until, lambda: follower._feeds == set() and follower._thread is None)
+
+
+def until(holds: Callable[[], bool]) -> bool:
+    deadline = monotonic() + PATIENCE_S
+    while not holds() and monotonic() < deadline:
+        sleep(0.01)
+    return holds()

@@ -1,4 +1,4 @@
-"""What a store must do, as tests that any engine can be put under; and tools to test with.
+"""Tests that every engine must pass, and tools for the tests of services.
 
     class TestMine(DurableEventStoreContract):
         def open_store(self) -> EventStore:
@@ -9,11 +9,10 @@
 
     class TestMineAwaitable(Awaitable, TestMine): ...
 
-`EventStoreContract` is for a store that ends with its handle; `RecordingContract` and `RestoringContract` are
-for engines that keep conditions and take logs over.
-`Recorder` and `check` hold what concurrent clients did and saw against the log; `given` tests a decision
-without any store. Only the contract and the machine need pytest and Hypothesis, and import them when they
-are asked for.
+`EventStoreContract` is for a store that ends with its handle. `RecordingContract` and `RestoringContract` are
+for engines that record conditions and that restore logs.
+`ClientStore` and `check` compare what concurrent clients did and saw with the log. `given` tests a decision
+without a store. Only the contract needs pytest and Hypothesis, which are imported when one of its names is first used.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .clients import ClientStore, History, load
 from .history import Violation, check
-from .recorder import History, Recorder, load
 from .scenarios import given
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
         RestoringContract,
         SharedRecordingContract,
     )
-    from .machine import StoreMachine
 
 __all__ = [
     "Awaitable",
@@ -44,34 +42,22 @@ __all__ = [
     "DurableEventStoreContract",
     "EventStoreContract",
     "History",
-    "Recorder",
+    "ClientStore",
     "RecordingContract",
     "RestoringContract",
     "SharedRecordingContract",
-    "StoreMachine",
     "Violation",
     "check",
     "given",
     "load",
 ]
 
-_LATER = {
-    "Awaitable": ".contract",
-    "Contract": ".contract",
-    "DurableEventStoreContract": ".contract",
-    "EventStoreContract": ".contract",
-    "RecordingContract": ".contract",
-    "RestoringContract": ".contract",
-    "SharedRecordingContract": ".contract",
-    "StoreMachine": ".machine",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if _LATER[name] == ".contract" and f"{__name__}.contract" not in sys.modules:
+    if f"{__name__}.contract" not in sys.modules:
         import pytest
 
         pytest.register_assert_rewrite(f"{__name__}.contract")  # so that its failures say what was compared
-    return getattr(import_module(_LATER[name], __name__), name)
+    return getattr(import_module(".contract", __name__), name)

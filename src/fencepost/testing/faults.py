@@ -1,65 +1,108 @@
-"""Engines that misbehave at the door of a real one: to lose an acknowledgement, fail, or be overtaken."""
+"""Engines that fail on purpose: they lose an acknowledgement, raise an error, or let another append overtake.
+
+`FaultyEngine` wraps a real engine. It must cover every method of `Engine` and of every capability, since a method
+without a fault could not be tested; tests/unit/test_faults.py and test_signatures.py fail if one is missing.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
-from ..commit import Append, Verdict
-from ..model import Query, SequencedEvent
-from ..store import Engine
+from ..core.engine import Capability, Engine, InThread, ReadStart
+from ..core.judging import Append, Verdict
+from ..model import Query, RecordedAppend, SequencedEvent
 
-PATIENCE_S: Final = 60.0  # after so long, a thread that has not come hangs
+PATIENCE_S: Final = 60.0  # a thread that has not arrived after this time is taken to hang
 
 
 class FaultyEngine:
-    """The engine beneath, with something that happens before or after each of its next commits.
+    """Calls the wrapped engine, and a function of the test's choice before or after each call.
 
-    What `before` or `after` raises comes out of the commit: raised before, nothing was stored;
-    raised after, everything was, and only the acknowledgement is lost.
+    `before` and `after` are called around every method that stores: `commit`, `commit_async` and `restore`.
+    `before_scan` is called before every method that reads events or recorded appends. The method raises the error that
+    they raise. If `before` raises, nothing was stored. If `after` raises, everything was stored and only the
+    acknowledgement is lost.
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+        self.engine: Any = engine  # with methods for every capability that it declares
         self.before: Callable[[], None] = _nothing
         self.after: Callable[[], None] = _nothing
         self.before_scan: Callable[[], None] = _nothing
 
     @property
-    def group_commit(self) -> bool:
-        return self.engine.group_commit
+    def capabilities(self) -> Capability:
+        declared: Capability = self.engine.capabilities
+        return declared
 
     def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
         self.before()
-        verdicts = self.engine.commit(appends)
+        verdicts: Sequence[Verdict] = self.engine.commit(appends)
         self.after()
         return verdicts
+
+    async def commit_async(self, appends: Sequence[Append], in_thread: InThread) -> Sequence[Verdict]:
+        await in_thread(self.before)  # which may block
+        verdicts: Sequence[Verdict] = await self.engine.commit_async(appends, in_thread)
+        await in_thread(self.after)
+        return verdicts
+
+    def restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend] = ()) -> None:
+        self.before()
+        self.engine.restore(events, appends)
+        self.after()
+
+    def begin(self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool) -> ReadStart:
+        self.before_scan()
+        start: ReadStart = self.engine.begin(query, after=after, upto=upto, limit=limit, backwards=backwards)
+        return start
+
+    async def begin_async(
+        self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool, in_thread: InThread
+    ) -> ReadStart:
+        await in_thread(self.before_scan)
+        start: ReadStart = await self.engine.begin_async(
+            query, after=after, upto=upto, limit=limit, backwards=backwards, in_thread=in_thread
+        )
+        return start
 
     def scan(
         self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
     ) -> Iterator[Sequence[SequencedEvent]]:
         self.before_scan()
-        return self.engine.scan(query, after=after, upto=upto, limit=limit, backwards=backwards)
+        pages: Iterator[Sequence[SequencedEvent]] = self.engine.scan(
+            query, after=after, upto=upto, limit=limit, backwards=backwards
+        )
+        return pages
+
+    def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
+        self.before_scan()
+        pages: Iterator[Sequence[RecordedAppend]] = self.engine.recorded(after=after, upto=upto)
+        return pages
 
     def head(self) -> int:
-        return self.engine.head()
+        head: int = self.engine.head()
+        return head
 
     def wait(self, after: int, timeout_s: float) -> int:
-        return self.engine.wait(after, timeout_s)
+        head: int = self.engine.wait(after, timeout_s)
+        return head
 
     def interrupt(self) -> None:
         self.engine.interrupt()
 
     def checkpoint(self, name: str) -> int:
-        return self.engine.checkpoint(name)
+        position: int = self.engine.checkpoint(name)
+        return position
 
     def close(self) -> None:
         self.engine.close()
 
 
 class Gate:
-    """Holds whoever comes to it until it is opened."""
+    """A function that blocks every thread that calls it until the gate is opened."""
 
     def __init__(self) -> None:
         self._reached = threading.Event()
@@ -70,7 +113,7 @@ class Gate:
         assert self._opened.wait(PATIENCE_S), "the gate was never opened"
 
     def wait_until_reached(self) -> None:
-        assert self._reached.wait(PATIENCE_S), "nobody came to the gate"
+        assert self._reached.wait(PATIENCE_S), "no thread reached the gate"
 
     def open(self) -> None:
         self._opened.set()
@@ -80,7 +123,7 @@ def _nothing() -> None: ...
 
 
 def once(action: Callable[[], None]) -> Callable[[], None]:
-    """The action at the first call, nothing afterwards."""
+    """A function that calls the action the first time it is called, and does nothing after that."""
     actions = [action]
 
     def act() -> None:
@@ -91,6 +134,8 @@ def once(action: Callable[[], None]) -> Callable[[], None]:
 
 
 def raising(error: Exception) -> Callable[[], None]:
+    """A function that raises the error."""
+
     def act() -> None:
         raise error
 

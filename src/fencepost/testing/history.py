@@ -1,16 +1,16 @@
-"""The history checker: do all clients' stories and the log agree?
+"""The history checker: does what concurrent clients did and saw agree with the log?
 
-`check` holds what concurrent clients did, were told and saw (see recorder.py) against the final
-log, and says as sentences what cannot have happened in a store that keeps its promises:
+`check` compares the histories of all clients (see clients.py) with the final log, and returns a sentence for
+everything that cannot have happened in a store that keeps its promises:
 
     log        positions ascend, and are gapless where that is promised
     stored     what was acknowledged is there once, whole, in order and unchanged; what was
                refused is not there; what failed is there whole or not at all
     condition  at the position of each stored append, its conditions and `unless` held
     refusal    the event, id or checkpoint that a refusal names is there and justifies it
-    order      who was acknowledged before another one began has the lower position
-    seen       who saw the log up to a position saw everything up to it, unchanged; and nobody
-               sees less than was acknowledged, or seen, before they began
+    order      an append that was acknowledged before another append began has the lower position
+    seen       a client that saw the log up to a position saw everything up to it, unchanged; and no
+               client sees less than was acknowledged, or seen, before its call began
 
 The order of the log is the only order needed: the store promises that appends take effect one
 by one, at their positions. So each promise is checked on its own, by an index of the log under
@@ -28,7 +28,7 @@ from itertools import pairwise
 from ..buckets import Key, matches, read_keys, write_keys
 from ..errors import CheckpointBehind, ConditionFailed, IdsOverlap
 from ..model import Placed, Query, QueryItem, SequencedEvent
-from .recorder import MARK, Answered, Failed, History, Invoked, Outcome, Saw, fingerprint, mark
+from .clients import MARK, Answered, Failed, History, Invoked, Outcome, Saw, fingerprint, mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +131,14 @@ class _Checker:
         invoked: dict[tuple[str, int], Invoked] = {}
         answered: dict[tuple[str, int], Answered] = {}
         self.saw: list[Saw] = []
-        for record in (record for history in histories for record in history):
-            if isinstance(record, Saw):
-                self.saw.append(record)
+        for entry in (entry for history in histories for entry in history):
+            if isinstance(entry, Saw):
+                self.saw.append(entry)
                 continue
             book: dict[tuple[str, int], Invoked] | dict[tuple[str, int], Answered]
-            book = invoked if isinstance(record, Invoked) else answered
-            assert (record.client, record.number) not in book, f"two clients are named {record.client}"
-            book[record.client, record.number] = record  # type: ignore[assignment]
+            book = invoked if isinstance(entry, Invoked) else answered
+            assert (entry.client, entry.number) not in book, f"two clients are named {entry.client}"
+            book[entry.client, entry.number] = entry  # type: ignore[assignment]
         self.log = log
         self.index = Index(sorted(log, key=lambda event: event.position))
         self.places: dict[str, list[SequencedEvent]] = defaultdict(list)
@@ -171,7 +171,7 @@ class _Checker:
             owner = self.by_append.get((client, int(number)))
             if owner is None or int(index) >= len(owner.invoked.events):
                 yield Violation(
-                    "stored", f"position {events[0].position} holds {self._of(text)}, which nobody appended"
+                    "stored", f"position {events[0].position} holds {self._of(text)}, which no client appended"
                 )
 
     def check_stored(self) -> Iterator[Violation]:
@@ -263,10 +263,8 @@ class _Checker:
                     sentence = f"{attempt} was refused for id {outcome.stored}, which is not at {outcome.position}"
                     yield Violation("refusal", sentence)
             elif isinstance(outcome, CheckpointBehind) and not self._was_ahead(attempt, outcome):
-                sentence = (
-                    f"{attempt} was refused for checkpoint {outcome.name!r} at {outcome.current}, where nobody put it"
-                )
-                yield Violation("refusal", sentence)
+                where = f"checkpoint {outcome.name!r} at {outcome.current}, where no client put it"
+                yield Violation("refusal", f"{attempt} was refused for {where}")
 
     def _check_conflict(self, attempt: _Attempt, refusal: ConditionFailed) -> Iterator[Violation]:
         condition, conflict = refusal.condition, refusal.conflict
@@ -297,7 +295,7 @@ class _Checker:
         )
 
     def check_order(self) -> Iterator[Violation]:
-        """From the last position down: nobody above may have been acknowledged before one below began."""
+        """From the last position down: no append above may have been acknowledged before one below began."""
         earliest: _Attempt | None = None
         stored = [attempt for attempt in self.attempts if attempt.stored]
         for attempt in sorted(stored, key=lambda attempt: attempt.first, reverse=True):
@@ -330,7 +328,7 @@ class _Checker:
                     yield Violation("order", f"{two} moved checkpoint {name!r} back to {_value(two)}, after {one}")
 
     def check_seen(self) -> Iterator[Violation]:
-        """Whoever saw the log up to a position saw it as it is now up to there."""
+        """A client that saw the log up to a position saw what is stored up to there now."""
         for saw in self.saw:
             seen = [position for position, _ in saw.events]
             if any(one >= two for one, two in pairwise(seen)):
@@ -353,7 +351,7 @@ class _Checker:
 
     def check_freshness(self) -> Iterator[Violation]:
         """No reading reaches less far than what was acknowledged, or read, before it began."""
-        known = [  # when, up to where, by whom
+        known = [  # when, up to which position, and the sentence that says so
             (attempt.answered_ns, attempt.outcome.last, f"{attempt} was acknowledged")
             for attempt in self.attempts
             if attempt.answered_ns is not None and isinstance(attempt.outcome, Placed) and attempt.invoked.events

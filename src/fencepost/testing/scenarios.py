@@ -6,24 +6,28 @@
 
 The given events go through their codecs into stored form, the decision runs its whole course, and
 the list of events answers its reads and judges its append as a store would. What a decision reads
-outside its boundary is therefore missing here too.
+outside its boundary is therefore missing here too. Events are checked as for a store, also those that `then` expects.
+
+A scenario without `then` proves nothing. Under pytest it fails its test, because pytest loads the plugin
+`fencepost_pytest`. Elsewhere Python reports it when it frees the scenario (`sys.unraisablehook`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
 from datetime import datetime, timezone
 from typing import Any
 
 from ..buckets import matches
-from ..decisions.clocks import clock, now
-from ..decisions.deciding import Decided, Decision
+from ..decisions.contexts import clock, now
+from ..decisions.decorator import Decision
 from ..decisions.events import encode
-from ..decisions.projections import Projection, afresh
-from ..decisions.steps import Append, Await, Course, Read, Sleep
-from ..errors import FencepostError
+from ..decisions.projections import Projection, fresh
+from ..decisions.results import Decided
+from ..decisions.steps import AppendEvents, AwaitRule, Notify, ReadEvents, Sleep, perform
 from ..model import Event, Placed, SequencedEvent
 
 BEGINNING = datetime(2000, 1, 1, tzinfo=timezone.utc)
@@ -57,19 +61,23 @@ class Given:
             _append(history._log, [encode(event) for event in _flat(events)])
         return history
 
-    def when(self, decision: Decision[Any], /, *args: Any, **kwargs: Any) -> Then:
-        """Take the decision. What it raises is kept for `then`."""
+    def when(self, decision: Decision[..., Any], /, *args: Any, **kwargs: Any) -> Then:
+        """Take the decision. What it raises is kept for `then`, which must follow."""
+        caller = sys._getframe(1)
+        where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
         log = list(self._log)
         with self._clock():
             try:
-                decided = _drive(log, decision.course(args, kwargs, None))
+                decided = perform(decision.steps(args, kwargs, None), lambda step: _take(log, step))
             except Exception as error:
-                return Then(None, error)
-        return Then(decided, None)
+                return Then(None, error, where)
+        return Then(decided, None, where)
 
     def then(self, projection: Projection, /, **state: Any) -> Given:
         """Nothing is decided: the history, as the projection sees it, has come to this state."""
-        folded = afresh(projection)
+        if not state:
+            raise TypeError("then: name the fields to compare, as in .then(Balance('w1'), amount=70)")
+        folded = fresh(projection)
         for event in self._log:
             folded.apply(event)
         actual = {name: getattr(folded, name) for name in state}
@@ -86,13 +94,29 @@ class Given:
 class Then:
     """What came of a decision, to be compared with what should have."""
 
-    def __init__(self, decided: Decided | None, error: Exception | None) -> None:
+    def __init__(self, decided: Decided[Any] | None, error: Exception | None, where: str) -> None:
         self._decided = decided
         self._error = error
+        self._where = where
+        self._checked = False
+        plugin: Any = sys.modules.get("fencepost_pytest")
+        self._watched = plugin is not None and plugin.watch(self._forgotten)
+
+    def _forgotten(self) -> str | None:
+        if self._checked:
+            return None
+        return f"{self._where}: given(...).when(...) checks nothing; end it with .then(...) or .then_nothing()"
+
+    def __del__(self) -> None:
+        # Not where a plugin looks after it: the scenario of a test that has failed may be freed at any moment.
+        forgotten = None if self._watched else self._forgotten()
+        if forgotten is not None:
+            raise AssertionError(forgotten)
 
     @property
-    def decided(self) -> Decided:
+    def decided(self) -> Decided[Any]:
         """The result; raises what the decision raised."""
+        self._checked = True
         if self._error is not None:
             raise self._error
         assert self._decided is not None
@@ -100,12 +124,13 @@ class Then:
 
     def then(self, *expected: Any) -> Then:
         """The decision wrote exactly these events, or raised this error, given by class or by example."""
+        self._checked = True
         if len(expected) == 1 and _is_error(expected[0]):
             self._then_raised(expected[0])
             return self
         decided = self.decided
         assert not decided.already, f"it was decided before, by {list(decided.events)}, and nothing was written"
-        written, wanted = list(decided.events), _flat(expected)
+        written, wanted = list(decided.events), _expected(expected)
         assert written == wanted, f"decided was {written}, not {wanted}"
         return self
 
@@ -117,7 +142,7 @@ class Then:
         """The decision was recognised as taken before, with these events, and wrote nothing."""
         decided = self.decided
         assert decided.already, f"it was decided now: {list(decided.events)}"
-        earlier, wanted = list(decided.events), _flat(expected)
+        earlier, wanted = list(decided.events), _expected(expected)
         assert earlier == wanted, f"decided before was {earlier}, not {wanted}"
         return self
 
@@ -134,36 +159,23 @@ class Then:
             assert self._error.args == expected.args, f"raised was {self._error!r}, not {expected!r}"
 
 
-def _drive(log: list[SequencedEvent], course: Course[Decided]) -> Decided:
-    """Take the steps of a decision on a list of events."""
-    try:
-        step = next(course)
-        while True:
-            try:
-                outcome = _take(log, step)
-            except FencepostError as error:
-                step = course.throw(error)
-            else:
-                step = course.send(outcome)
-    except StopIteration as ended:
-        return ended.value  # type: ignore[no-any-return]
-
-
 def _take(log: list[SequencedEvent], step: object) -> Any:
-    if isinstance(step, Read):
+    if isinstance(step, ReadEvents):
         upto = len(log) if step.upto is None else step.upto
         return [event for event in log[step.after : upto] if matches(event, step.query)], upto
-    if isinstance(step, Append):
+    if isinstance(step, AppendEvents):
         earlier = [event.position for event in log if step.unless is not None and matches(event, step.unless)]
         return Placed(earlier[0], earlier[0], already=True) if earlier else _append(log, step.events)
-    if isinstance(step, Await):
+    if isinstance(step, AwaitRule):
         return asyncio.run(_awaited(step))
-    # Nobody else appends to the list, so there is no conflict after which to wait.
+    if isinstance(step, Notify):
+        return None  # a history is not a store, so it has no observers
+    # No other client appends to the list, so there is no conflict after which to wait.
     assert not isinstance(step, Sleep)
     raise AssertionError(f"a decision without snapshots takes no step {step!r}")
 
 
-async def _awaited(step: Await) -> Any:
+async def _awaited(step: AwaitRule) -> Any:
     return await step.awaitable
 
 
@@ -181,6 +193,15 @@ def _flat(events: Iterable[Any]) -> list[Any]:
             flat.extend(event)
         else:
             flat.append(event)
+    return flat
+
+
+def _expected(events: Iterable[Any]) -> list[Any]:
+    """The events, each of which could be stored: one that could not will never be decided."""
+    flat = _flat(events)
+    for event in flat:
+        if not isinstance(event, SequencedEvent):  # what a decision finds stored under a type that it does not know
+            encode(event)
     return flat
 
 

@@ -1,7 +1,7 @@
-"""What the suite asks of a store, so that whatever has the verbs can be put under it.
+"""The methods that the contract suite calls on a store, as protocols.
 
-`EventStore` is one. `BlockingStore` makes another of the awaitable twin, by running its event
-loop in a thread and waiting for each verb: so one suite tests both, and no test is written twice.
+`EventStore` has them. `BlockingStore` gives them to an `AsyncEventStore`, by running an event
+loop in a thread and waiting for each call. So one suite tests both, and no test is written twice.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Coroutine, Iterable, Iterator
-from functools import cache
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from functools import cache, wraps
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from ..aio import AsyncEventStore, AsyncReading, AsyncSubscription
+from ..core.engine import Engine
 from ..model import AppendCondition, Event, Placed, Query, SequencedEvent
-from ..store import Engine, EventStore
+from ..store import EventStore
 
 Result = TypeVar("Result")
+Parameters = ParamSpec("Parameters")
 
 CHUNK_EVENTS: Final = 1_024  # taken from an awaitable reading in one hop between threads
 
@@ -75,17 +77,24 @@ class Store(Protocol):
 def engine_of(store: Store) -> Engine:
     """The engine beneath a store, to be put under another one or to be wrapped in faults."""
     if isinstance(store, BlockingStore):
-        return engine_of(store.awaitable._store)
+        return store.awaitable.engine
     assert isinstance(store, EventStore), f"{type(store).__name__} has no engine that is known"
-    return store._engine
+    return store.engine
 
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """One loop for all stores, in a thread that ends with the process. Asked for by whoever opens a store."""
+    """One loop for all stores, in a thread that ends with the process. It is started when the first store is opened."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="fencepost-blocking", daemon=True).start()
     return loop
+
+
+def _as(
+    verb: Callable[Concatenate[AsyncEventStore, Parameters], object],
+) -> Callable[[Callable[..., Result]], Callable[Concatenate[BlockingStore, Parameters], Result]]:
+    """Gives a method the parameters of the awaitable store's method."""
+    return wraps(verb)
 
 
 class BlockingStore:
@@ -95,40 +104,26 @@ class BlockingStore:
         self._loop = _loop()
         self.awaitable = AsyncEventStore(engine)
 
-    def append(
-        self,
-        events: Iterable[Event],
-        condition: AppendCondition | Iterable[AppendCondition] | None = None,
-        *,
-        unless: Query | None = None,
-        checkpoint: tuple[str, int] | None = None,
-    ) -> Placed:
-        return self.run(self.awaitable.append(events, condition, unless=unless, checkpoint=checkpoint))
+    @_as(AsyncEventStore.append)
+    def append(self, *args: Any, **options: Any) -> Placed:
+        return self.run(self.awaitable.append(*args, **options))
 
-    def read(
-        self,
-        query: Query | None = None,
-        *,
-        after: int = 0,
-        upto: int | None = None,
-        limit: int | None = None,
-        backwards: bool = False,
-    ) -> BlockingReading:
+    @_as(AsyncEventStore.read)
+    def read(self, *args: Any, **options: Any) -> BlockingReading:
         async def begin() -> AsyncReading:
-            return await self.awaitable.read(query, after=after, upto=upto, limit=limit, backwards=backwards)
+            return await self.awaitable.read(*args, **options)
 
         return BlockingReading(self, self.run(begin()))
 
-    def head(self) -> int:
-        return self.run(self.awaitable.head())
-
-    def subscribe(
-        self, query: Query | None = None, *, after: int = 0, timeout: float | None = None
-    ) -> BlockingSubscription:
+    @_as(AsyncEventStore.subscribe)
+    def subscribe(self, *args: Any, **options: Any) -> BlockingSubscription:
         async def subscribe() -> AsyncSubscription:
-            return self.awaitable.subscribe(query, after=after, timeout=timeout)
+            return self.awaitable.subscribe(*args, **options)
 
         return BlockingSubscription(self, self.run(subscribe()))
+
+    def head(self) -> int:
+        return self.run(self.awaitable.head())
 
     def checkpoint(self, name: str) -> int:
         return self.run(self.awaitable.checkpoint(name))

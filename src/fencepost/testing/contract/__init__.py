@@ -1,7 +1,7 @@
-"""The contract of a store as tests that any engine can be put under.
+"""The contract of a store, as tests that every engine must pass.
 
-Each module holds one group of what breaks event stores, or one verb of the public contract; a
-test that is named after a known way to break a store begins with that way's number.
+Each module tests one group of known failures of event stores, or one method of the public interface. The number in
+the name of a test is the number of the known failure that it looks for.
 """
 
 from .appending import Appending, Consumers
@@ -11,6 +11,7 @@ from .closing import Closing, Durability
 from .delivery import Delivery
 from .input import Input
 from .invented import ConflictsInvented
+from .matching import Matching
 from .missed import ConflictsMissed
 from .modelled import Modelled
 from .reading import Reading
@@ -29,7 +30,17 @@ __all__ = [
 
 
 class EventStoreContract(
-    ConflictsMissed, ConflictsInvented, Delivery, Input, Consumers, Appending, Reading, Subscribing, Closing, Modelled
+    ConflictsMissed,
+    ConflictsInvented,
+    Delivery,
+    Input,
+    Consumers,
+    Appending,
+    Reading,
+    Subscribing,
+    Closing,
+    Matching,
+    Modelled,
 ):
     """Every promise of a store; see `fencepost.testing` for how an engine is bound to it."""
 

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from ...commit import Append
+from ...core.judging import Append
 from ...errors import CheckpointBehind, ConditionFailed, IdsOverlap
 from ...model import MAX_POSITION, AppendCondition, Event, Placed, Query
 from ..stores import Store, engine_of
@@ -92,7 +92,7 @@ class Appending(Contract):
         conditions = (no_new(tagged("tag"), seen), no_new(typed("B")), no_new(Query.all(), seen))
         assert store.append(events("B", "tag"), conditions).first > seen
 
-    def test_no_conditions_in_a_list_are_none(self, store: Store) -> None:
+    def test_an_empty_list_of_conditions_is_no_condition(self, store: Store) -> None:
         store.append(events("A"))
         assert not store.append(events("A"), []).already
 
@@ -246,7 +246,7 @@ class Appending(Contract):
         assert store.checkpoint("name") == 3
         assert len(list(store.read())) == 2
 
-    def test_a_checkpoint_alone_is_moved_by_one_of_those_who_race(self, store: Store, again: Store) -> None:
+    def test_one_of_the_racing_appends_moves_a_checkpoint_alone(self, store: Store, again: Store) -> None:
         for position in range(1, 31):
             moves = [partial(handle.append, [], checkpoint=("name", position)) for handle in [store, again] * 2]
             outcomes = together(*[partial(attempt, move) for move in moves])
@@ -281,7 +281,7 @@ class Consumers(Contract):
 
     def test_24_a_command_again_after_its_handler_crashed_is_done_once(self, store: Store, again: Store) -> None:
         done = store.append(events("Reserved", "seat:1", "command:7"), unless=tagged("command:7"))
-        # The handler dies before it has told anybody; another one gets the same command.
+        # The handler dies before it has answered; another handler gets the same command.
         repeated = again.append(events("Reserved", "seat:1", "command:7"), unless=tagged("command:7"))
         assert repeated == Placed(done.first, done.first, already=True)
         assert positions(store.read()) == [done.first]

@@ -8,10 +8,10 @@ from uuid import uuid4
 import pytest
 
 from ...aio import AsyncSubscription
+from ...core.engine import Capability, Engine
 from ...errors import StoreClosed
 from ...model import Event, SequencedEvent
-from ...store import Engine
-from ..faults import PATIENCE_S, Gate, once
+from ..faults import PATIENCE_S, FaultyEngine, Gate, once
 from ..stores import BlockingStore, Store, engine_of
 from .base import Contract, events, positions, types
 
@@ -29,10 +29,13 @@ class Awaitable(Contract):
     def store_over(self, engine: Engine) -> BlockingStore:
         return BlockingStore(engine)
 
-    def test_an_append_cancelled_before_a_batch_took_it_is_never_stored(self, store: Store) -> None:
-        gate = Gate()
+    def faulty_with_gate(self, store: Store) -> tuple[FaultyEngine, BlockingStore, Gate]:
         engine, held = self.faulty(store)
         assert isinstance(held, BlockingStore)
+        return engine, held, Gate()
+
+    def test_an_append_cancelled_before_a_batch_took_it_is_never_stored(self, store: Store) -> None:
+        engine, held, gate = self.faulty_with_gate(store)
         engine.before = once(gate)
 
         async def append() -> None:
@@ -47,14 +50,12 @@ class Awaitable(Contract):
             gate.open()
             await asyncio.gather(first, third)
 
-        if engine.group_commit:
+        if Capability.GROUP_COMMIT in engine.capabilities:
             held.run(append())
             assert types(store.read()) == ["First", "Third"]
 
     def test_an_append_cancelled_after_a_batch_took_it_is_stored_whole_and_its_ids_tell(self, store: Store) -> None:
-        gate = Gate()
-        engine, held = self.faulty(store)
-        assert isinstance(held, BlockingStore)
+        engine, held, gate = self.faulty_with_gate(store)
         engine.before = once(gate)
         cancelled = [Event("Cancelled", id=uuid4()), Event("Cancelled", id=uuid4())]
 
@@ -71,8 +72,7 @@ class Awaitable(Contract):
         assert positions(store.read()) == [placed.first, placed.last]
         assert [event.id for event in store.read()] == [event.id for event in cancelled]
 
-    def test_many_tasks_append_and_each_is_stored_once(self, store: Store) -> None:
-        assert isinstance(store, BlockingStore)
+    def test_many_tasks_append_and_each_is_stored_once(self, store: BlockingStore) -> None:
         awaitable = store.awaitable
 
         async def append_all() -> list[int]:
@@ -81,8 +81,7 @@ class Awaitable(Contract):
 
         assert sorted(store.run(append_all())) == positions(store.read())
 
-    def test_cancelled_tasks_leave_no_others_waiting(self, store: Store) -> None:
-        assert isinstance(store, BlockingStore)
+    def test_cancelled_tasks_leave_no_others_waiting(self, store: BlockingStore) -> None:
         awaitable = store.awaitable
 
         async def append_some() -> tuple[int, int]:
@@ -100,9 +99,7 @@ class Awaitable(Contract):
 
     def test_a_subscriber_cancelled_while_it_reads_the_past_loses_nothing(self, store: Store) -> None:
         store.append(events("Past", count=10))
-        gate = Gate()
-        engine, held = self.faulty(store)
-        assert isinstance(held, BlockingStore)
+        engine, held, gate = self.faulty_with_gate(store)
         engine.before_scan = once(gate)
 
         async def follow() -> list[int]:
@@ -119,8 +116,7 @@ class Awaitable(Contract):
 
         assert held.run(follow()) == positions(store.read())
 
-    def test_a_subscriber_cancelled_while_it_waits_loses_nothing(self, store: Store) -> None:
-        assert isinstance(store, BlockingStore)
+    def test_a_subscriber_cancelled_while_it_waits_loses_nothing(self, store: BlockingStore) -> None:
         awaitable = store.awaitable
 
         async def follow() -> list[str]:
@@ -138,8 +134,7 @@ class Awaitable(Contract):
 
         assert store.run(follow()) == [f"Type{number}" for number in range(5)]
 
-    def test_a_reading_begins_when_it_is_awaited(self, store: Store) -> None:
-        assert isinstance(store, BlockingStore)
+    def test_a_reading_begins_when_it_is_awaited(self, store: BlockingStore) -> None:
         awaitable = store.awaitable
 
         async def read() -> tuple[int, list[str]]:
@@ -152,8 +147,7 @@ class Awaitable(Contract):
         head, found = store.run(read())
         assert (positions(store.read(upto=head))[-1], found) == (head, ["Before"])
 
-    def test_a_closed_store_says_so_to_what_was_begun_before(self, store: Store) -> None:
-        assert isinstance(store, BlockingStore)
+    def test_a_closed_store_says_so_to_what_was_begun_before(self, store: BlockingStore) -> None:
         awaitable = store.awaitable
 
         async def read() -> None:

@@ -1,4 +1,4 @@
-"""What every part of the contract suite stands on: how to get a store, and the words of its tests.
+"""The base of the contract suite: how a test gets a store, and the functions that its tests are written with.
 
 Positions are compared, never counted, so that the suite holds for stores whose positions have
 gaps. No test measures time; where one waits for a thread, it waits long and fails loudly.
@@ -15,15 +15,16 @@ from typing import ClassVar, Final, Generic, TypeVar
 
 import pytest
 
+from ...core.engine import Engine
 from ...errors import AppendRefused
 from ...model import AppendCondition, Event, Placed, Query, SequencedEvent
-from ...store import Engine, EventStore
+from ...store import EventStore
 from ..faults import PATIENCE_S, FaultyEngine, once
 from ..stores import Store, engine_of
 
 Result = TypeVar("Result")
 
-BLOCKED_S: Final = 0.2  # after so long, a rival that has not ended is blocked by the one whom it races
+BLOCKED_S: Final = 0.2  # a rival that has not ended by then is blocked by the append that it races
 
 
 class Contract:
@@ -51,9 +52,9 @@ class Contract:
 
     @contextmanager
     def older_transaction(self) -> Iterator[None]:
-        """While this is open, so is an unrelated write transaction elsewhere in the same database.
+        """Keep an unrelated write transaction open in the same database.
 
-        Where an engine has no such thing, a reading that has begun and not ended does.
+        An engine without such transactions keeps a reading open instead.
         """
         reading = self._opened.read()
         next(reading, None)
@@ -64,8 +65,8 @@ class Contract:
     def overtaken(self, store: Store, rival: Callable[[], None]) -> Iterator[Store]:
         """A store whose next commit calls `rival` as late as the engine allows: between check and commit.
 
-        The default calls it at the door of the engine. One that checks and commits in separate
-        steps must override this and call it between the two. `rival` never blocks for long.
+        The default calls it just before the engine's commit. An engine that checks and commits in separate
+        steps must override this and call `rival` between the two. `rival` does not block for long.
         """
         engine = FaultyEngine(engine_of(store))
         engine.before = once(rival)
@@ -90,7 +91,7 @@ class Contract:
 
 
 def events(type: str, *tags: str, count: int = 1) -> list[Event]:
-    """So many events of that type with those tags."""
+    """`count` events of that type with those tags."""
     return [Event(type, data=b"%d" % number, tags=tags) for number in range(count)]
 
 
@@ -115,17 +116,17 @@ def types(found: Iterable[SequencedEvent]) -> list[str]:
 
 
 def contents(found: Iterable[SequencedEvent]) -> list[Event]:
-    """What was appended, without positions and times."""
+    """The events as they were appended, without positions and times."""
     return [event.event for event in found]
 
 
 def take(source: Iterator[SequencedEvent], count: int) -> list[SequencedEvent]:
-    """The next so many events of a reading or subscription, or fewer if it ends."""
+    """The next `count` events of a reading or subscription, or fewer if it ends."""
     return list(islice(source, count))
 
 
 def attempt(call: Callable[[], Placed]) -> Placed | AppendRefused:
-    """What an append came to, its refusal being an answer like any other."""
+    """The result of an append: its placement, or the refusal, which is returned and not raised."""
     try:
         return call()
     except AppendRefused as refusal:
@@ -133,7 +134,7 @@ def attempt(call: Callable[[], Placed]) -> Placed | AppendRefused:
 
 
 def together(*calls: Callable[[], Result]) -> list[Result]:
-    """Make the calls at once, each in its own thread; their results, in the order of the calls."""
+    """Make the calls at the same time, each in its own thread. Returns their results in the order of the calls."""
     start = threading.Barrier(len(calls))
 
     def started(call: Callable[[], Result]) -> Result:

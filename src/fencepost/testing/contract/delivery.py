@@ -1,4 +1,4 @@
-"""Order and delivery: whoever reads or follows a store gets everything, in order, once."""
+"""Order and delivery: every reader and subscriber of a store gets every event, in order, once."""
 
 from __future__ import annotations
 

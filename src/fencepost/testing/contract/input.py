@@ -11,6 +11,8 @@ import pytest
 from ...errors import InvalidInput
 from ...model import (
     MAX_APPEND_BYTES,
+    MAX_BUCKETS,
+    MAX_CONDITION_BUCKETS,
     MAX_CONDITIONS,
     MAX_DATA_BYTES,
     MAX_EVENTS,
@@ -87,7 +89,7 @@ BAD_APPENDS: dict[str, tuple[str, Callable[[Store], object]]] = {
     ),
     "a nameless checkpoint": ("checkpoint.name", lambda store: store.append(events("A"), checkpoint=("", 1))),
     "a checkpoint below 0": ("checkpoint.position", lambda store: store.append(events("A"), checkpoint=("a", -1))),
-    "a checkpoint that is no int": (
+    "a checkpoint that is not an int": (
         "checkpoint.position",
         lambda store: store.append(events("A"), checkpoint=("a", _any(1.5))),
     ),
@@ -97,12 +99,12 @@ BAD_READS: dict[str, tuple[str, Callable[[Store], object]]] = {
     "a type instead of a query": ("query", lambda store: store.read(_any("A"))),
     "after below 0": ("after", lambda store: store.read(after=-1)),
     "after beyond all positions": ("after", lambda store: store.read(after=MAX_POSITION + 1)),
-    "after that is no int": ("after", lambda store: store.read(after=_any("1"))),
+    "after that is not an int": ("after", lambda store: store.read(after=_any("1"))),
     "after that is a bool": ("after", lambda store: store.read(after=True)),
     "upto below 0": ("upto", lambda store: store.read(upto=-1)),
-    "upto that is no int": ("upto", lambda store: store.read(upto=_any(1.0))),
+    "upto that is not an int": ("upto", lambda store: store.read(upto=_any(1.0))),
     "limit of 0": ("limit", lambda store: store.read(limit=0)),
-    "limit that is no int": ("limit", lambda store: store.read(limit=_any("1"))),
+    "limit that is not an int": ("limit", lambda store: store.read(limit=_any("1"))),
     "a subscription to a type": ("query", lambda store: store.subscribe(_any("A"))),
     "a subscription after -1": ("after", lambda store: store.subscribe(after=-1)),
     "the checkpoint without a name": ("checkpoint", lambda store: store.checkpoint("")),
@@ -227,6 +229,28 @@ class Input(Contract):
         self._refuses(store, "items", lambda: store.read(Query(_any(None))))
         self._refuses(store, "types", lambda: store.read(typed(*map(str, range(MAX_TYPES + 1)))))
 
+    def test_22_items_times_types_have_a_limit_in_one_query(self, store: Store) -> None:
+        types = [f"Type{number}" for number in range(MAX_BUCKETS // 10)]
+        items = [QueryItem(types=types, tags={f"tag:{number}"}) for number in range(10)]
+        assert list(store.read(Query(items))) == []
+        refused = self._refuses(store, "items", lambda: store.read(Query([*items, QueryItem()])))
+        assert str(MAX_BUCKETS + 1) in str(refused)
+        assert f"limit is {MAX_BUCKETS}" in str(refused)
+        self._refuses(store, "items", lambda: store.read(Query(items) | Query.of(types={"One"}, tags={"more"})))
+
+    def test_22_the_conditions_of_one_append_have_a_limit_together(self, store: Store) -> None:
+        half = Query(
+            QueryItem(types={"A", "B"}, tags={f"tag:{number}"}) for number in range(MAX_CONDITION_BUCKETS // 4)
+        )
+        most = [no_new(half), no_new(half)]
+        assert store.append(events("Decided"), most).first
+        assert store.append(events("Decided"), most[0], unless=half).first
+        one = tagged("one more")
+        refused = self._refuses(store, "condition", lambda: store.append(events("A"), [*most, no_new(one)]))
+        assert str(MAX_CONDITION_BUCKETS + 1) in str(refused)
+        assert str(MAX_CONDITION_BUCKETS) in str(refused)
+        self._refuses(store, "unless", lambda: store.append(events("A"), most, unless=one))
+
     @pytest.mark.parametrize("after", [-1, MAX_POSITION + 1, 1.5, "1", None, True])
     def test_22_a_condition_after_no_position_is_refused(self, store: Store, after: object) -> None:
         self._refuses(
@@ -263,9 +287,10 @@ class Input(Contract):
 
     def test_22_a_query_of_the_most_items_is_answered(self, store: Store) -> None:
         placed = store.append([Event("A", tags={f"tag:{number}"}) for number in range(0, 2 * MAX_ITEMS, 2)])
-        query = Query(QueryItem(types={"A"}, tags={f"tag:{number}"}) for number in range(MAX_ITEMS))
-        assert len(list(store.read(query))) == MAX_ITEMS // 2
-        assert store.append(events("Decided"), no_new(query, placed.last)).first > placed.last
+        items = [QueryItem(types={"A"}, tags={f"tag:{number}"}) for number in range(MAX_ITEMS)]
+        assert len(list(store.read(Query(items)))) == MAX_ITEMS // 2
+        condition = no_new(Query(items[:MAX_CONDITION_BUCKETS]), placed.last)
+        assert store.append(events("Decided"), condition).first > placed.last
 
     def test_22_the_most_types_in_one_item_are_answered(self, store: Store) -> None:
         store.append([Event(f"Type{number}", tags={"tag"}) for number in range(0, 2 * MAX_TYPES, 2)])

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from ...buckets import matches
-from ...commit import Append, Conflicting
+from ...core.judging import Append, Conflicting
 from ...errors import ConditionFailed
 from ...model import AppendCondition, Event, Placed, Query, QueryItem
 from ..stores import Store, engine_of

@@ -1,13 +1,24 @@
-"""The store against a model of it, in sequences of verbs that Hypothesis makes up."""
+"""The store against a model of it, in sequences of calls that Hypothesis generates.
+
+The model is a list of events, the definition of matching, and the rules of an append in a few lines. A Hypothesis
+state machine looks for a sequence of calls after which store and model differ, and shortens it. Where positions have
+gaps the model takes them from the store: it predicts the order of events and which appends are accepted, never a
+position.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
+from uuid import UUID
 
-from hypothesis import HealthCheck, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis import HealthCheck, note, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from ..machine import StoreMachine
+from ...buckets import matches
+from ...errors import AppendRefused, CheckpointBehind, ConditionFailed, IdsOverlap
+from ...model import AppendCondition, Event, Placed, Query, SequencedEvent
+from .. import strategies
 from ..stores import Store
 from .base import Contract
 
@@ -20,13 +31,8 @@ class Modelled(Contract):
     """How many sequences are tried."""
 
     def test_any_sequence_of_verbs_agrees_with_the_model(self) -> None:
-        def open_store() -> Store:
-            self._opened = self.open_store()
-            return self._opened
-
-        machine = StoreMachine.bound_to(open_store, self.open_again, durable=self.durable, gapless=self.gapless)
         run_state_machine_as_test(
-            machine,
+            type("BoundStoreMachine", (StoreMachine,), {"suite": self}),
             settings=settings(
                 max_examples=self.examples,
                 stateful_step_count=20,
@@ -34,3 +40,187 @@ class Modelled(Contract):
                 suppress_health_check=list(HealthCheck),
             ),
         )
+
+    def open_first(self) -> Store:
+        self._opened = self.open_store()
+        return self._opened
+
+
+NAMES = ["one", "two"]
+IDS = [UUID(int=number) for number in range(8)]
+
+
+class Model:
+    """What a store must answer, from what it has answered so far."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[int, Event]] = []
+        self.checkpoints: dict[str, int] = {}
+
+    @property
+    def head(self) -> int:
+        return self.log[-1][0] if self.log else 0
+
+    def found(self, query: Query, after: int = 0) -> list[int]:
+        return [position for position, event in self.log if position > after and matches(event, query)]
+
+    def judge(
+        self,
+        events: list[Event],
+        conditions: list[AppendCondition],
+        unless: Query | None,
+        checkpoint: tuple[str, int] | None,
+    ) -> Placed | type[AppendRefused] | tuple[AppendCondition, int] | None:
+        """The expected refusal or placement; None if the append must be accepted."""
+        if events and events[0].id is not None:
+            ids = {event.id for event in events}
+            stored = [position for position, event in self.log if event.id in ids]
+            if len(stored) == len(events):
+                return Placed(stored[0], stored[-1], already=True)
+            if stored:
+                return IdsOverlap
+        if unless is not None and (found := self.found(unless)):
+            return Placed(found[0], found[0], already=True)
+        for condition in conditions:
+            if found := self.found(condition.fail_if_events_match, condition.after):
+                return condition, found[0]
+        if checkpoint is not None and checkpoint[1] <= self.checkpoints.get(checkpoint[0], 0):
+            return CheckpointBehind
+        return None
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Compares a store with the model."""
+
+    suite: Modelled  # set by the test: says how to open a store
+
+    @initialize()
+    def open(self) -> None:
+        self.model = Model()
+        self.store = self.suite.open_first()
+        self.other = self.suite.open_again() if self.suite.durable else self.store
+
+    @rule(data=st.data(), events=st.lists(strategies.events, min_size=1, max_size=3))
+    def append(self, data: st.DataObject, events: list[Event]) -> None:
+        """Blind, or with conditions from some earlier view of the log."""
+        self._append(events, data.draw(strategies.conditions(self._near_head(data))), None, None)
+
+    @rule(data=st.data(), events=st.lists(strategies.events, max_size=2), unless=strategies.queries)
+    def append_unless(self, data: st.DataObject, events: list[Event], unless: Query) -> None:
+        self._append(events or [Event("A")], data.draw(strategies.conditions(self._near_head(data))), unless, None)
+
+    @rule(
+        data=st.data(),
+        ids=st.lists(st.sampled_from(IDS), min_size=1, max_size=3, unique=True),
+        unless=st.none() | strategies.queries,
+    )
+    def append_with_ids(self, data: st.DataObject, ids: list[UUID], unless: Query | None) -> None:
+        drawn = [data.draw(strategies.events) for _ in ids]
+        events = [Event(one.type, data=one.data, tags=one.tags, id=id) for one, id in zip(drawn, ids, strict=True)]
+        self._append(events, data.draw(strategies.conditions(self._near_head(data))), unless, None)
+
+    @rule(
+        data=st.data(),
+        events=st.lists(strategies.events, max_size=1),
+        checkpoint=st.tuples(st.sampled_from(NAMES), st.integers(0, 8)),
+    )
+    def append_with_checkpoint(self, data: st.DataObject, events: list[Event], checkpoint: tuple[str, int]) -> None:
+        self._append(events, data.draw(strategies.conditions(self._near_head(data))), None, checkpoint)
+
+    @rule(
+        data=st.data(),
+        query=st.none() | strategies.queries,
+        limit=st.none() | st.integers(1, 5),
+        backwards=st.booleans(),
+    )
+    def read(self, data: st.DataObject, query: Query | None, limit: int | None, backwards: bool) -> None:
+        after, upto = self._near_head(data), data.draw(st.none() | st.just(self._near_head(data)))
+        bound = self.model.head if upto is None else min(upto, self.model.head)
+        expected = [
+            (position, event)
+            for position, event in self.model.log
+            if after < position <= bound and (query is None or matches(event, query))
+        ]
+        expected = (expected[::-1] if backwards else expected)[:limit]
+        reading = self.store.read(query, after=after, upto=upto, limit=limit, backwards=backwards)
+        assert [(event.position, event.event) for event in reading] == expected
+        cut = limit is not None and len(expected) == limit and not backwards
+        assert reading.head == (expected[-1][0] if cut else bound)
+
+    @rule(data=st.data(), query=st.none() | strategies.queries)
+    def subscribe(self, data: st.DataObject, query: Query | None) -> None:
+        after = self._near_head(data)
+        subscription = self.other.subscribe(query, after=after, timeout=0)
+        expected = self.model.found(query or Query.all(), after)
+        assert [event.position for event in subscription] == expected
+        assert subscription.position == max(after, self.model.head)
+        subscription.stop()
+
+    @rule()
+    def use_the_other_handle(self) -> None:
+        self.store, self.other = self.other, self.store
+
+    @rule()
+    def reopen(self) -> None:
+        if self.suite.durable:
+            self.store.close()
+            self.store = self.suite.open_again()
+
+    @invariant()
+    def the_head_and_checkpoints_agree(self) -> None:
+        assert self.store.head() == self.model.head
+        for name in NAMES:
+            assert self.store.checkpoint(name) == self.model.checkpoints.get(name, 0)
+
+    def teardown(self) -> None:
+        if hasattr(self, "model"):
+            log = [(event.position, event.event) for event in self.other.read()]
+            assert log == self.model.log
+            if self.suite.gapless:
+                assert [position for position, _ in log] == list(range(1, len(log) + 1))
+            self.store.close()
+            self.other.close()
+
+    def _near_head(self, data: st.DataObject) -> int:
+        """0, a position of the log, just below one, or just above the head."""
+        known = [position for position, _ in self.model.log]
+        return data.draw(st.sampled_from([0, *known[-6:], *[position - 1 for position in known[-3:]]]))
+
+    def _append(
+        self,
+        events: list[Event],
+        conditions: list[AppendCondition],
+        unless: Query | None,
+        checkpoint: tuple[str, int] | None,
+    ) -> None:
+        expected = self.model.judge(events, conditions, unless, checkpoint)
+        note(f"expected: {expected}")
+        answer: Any
+        try:
+            answer = self.store.append(events, conditions, unless=unless, checkpoint=checkpoint)
+        except AppendRefused as refusal:
+            answer = refusal
+        if expected is None:
+            self._accepted(answer, events, checkpoint)
+        elif isinstance(expected, Placed):
+            assert answer == expected
+        elif isinstance(expected, tuple):
+            assert isinstance(answer, ConditionFailed), answer
+            assert (answer.condition, answer.conflict.position) == expected
+            assert self._content(answer.conflict) in self.model.log
+        else:
+            assert type(answer) is expected
+
+    def _accepted(self, answer: Any, events: list[Event], checkpoint: tuple[str, int] | None) -> None:
+        assert isinstance(answer, Placed), answer
+        assert not answer.already
+        stored = list(self.store.read(after=self.model.head))
+        assert [event.event for event in stored] == events
+        self.model.log += [self._content(event) for event in stored]
+        ends = (stored[0].position, stored[-1].position) if stored else (self.model.head, self.model.head)
+        assert (answer.first, answer.last) == ends
+        if checkpoint is not None:
+            self.model.checkpoints.update([checkpoint])
+
+    def _content(self, event: SequencedEvent) -> tuple[int, Event]:
+        return event.position, event.event

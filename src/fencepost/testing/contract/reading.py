@@ -121,7 +121,7 @@ class Reading(Contract):
         assert len(list(reading)) == 1
         assert list(reading) == []
 
-    def test_a_reading_that_is_left_halfway_harms_nobody(self, store: Store, again: Store) -> None:
+    def test_a_reading_that_is_left_halfway_disturbs_no_other_call(self, store: Store, again: Store) -> None:
         store.append(events("A", count=3_000))
         for _ in range(20):
             abandoned = store.read()

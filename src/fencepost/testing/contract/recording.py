@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from ...commit import Append
+from ...core.judging import Append
 from ...errors import ConditionFailed, InvalidInput
 from ...model import AppendCondition, Event, Placed, Query, RecordedAppend, encode_conditions
 from ...store import EventStore
@@ -56,7 +56,7 @@ class RecordingContract:
             Append(tuple(events("Other", "wallet:2")), (no_new(tagged("wallet:2")),)),
             Append((), checkpoint=("consumer", 5)),
         ]
-        first, refused, third, _ = recording._engine.commit(appends)
+        first, refused, third, _ = recording.engine.commit(appends)
         assert isinstance(first, Placed)
         assert not isinstance(refused, Placed)
         assert isinstance(third, Placed)
@@ -77,7 +77,7 @@ class RecordingContract:
             Append((Event("A", tags={f"n:{number}"}),), (no_new(tagged(f"n:{number}")),)) for number in range(2_100)
         ]
         for start in range(0, len(appends), 700):
-            recording._engine.commit(appends[start : start + 700])
+            recording.engine.commit(appends[start : start + 700])
         kept = list(recording.recorded())
         assert [append.conditions for append in kept] == [append.conditions for append in appends]
         assert [append.last for append in kept] == [event.position for event in recording.read()]
@@ -201,14 +201,14 @@ class RestoringContract:
         twin.position = 6
         with pytest.raises(InvalidInput, match="id"):
             target.restore([twin])
-        log[6]._id = log[5].id
+        log[6].raw_id = log[5].id
         with pytest.raises(InvalidInput, match=r"events\[1\].id"):
             target.restore(log[5:7])
         assert target.head() == 5
 
     @pytest.mark.parametrize(
         ("name", "value", "field"),
-        [("type", "", "type"), ("_tags", frozenset({"\0"}), "tags"), ("data", "text", "data"), ("_id", 7, "id")],
+        [("type", "", "type"), ("raw_tags", frozenset({"\0"}), "tags"), ("data", "text", "data"), ("raw_id", 7, "id")],
     )
     def test_what_no_store_can_hold_is_refused_by_name(
         self, source: EventStore, target: EventStore, name: str, value: object, field: str

@@ -1,12 +1,12 @@
-"""Concurrent clients at one store, each with a `Recorder`: wallets that must never be overdrawn.
+"""Concurrent clients at one store, each with a `ClientStore`: wallets that must never be overdrawn.
 
-The clients do what applications do, on few enough wallets that they get in each other's way:
+The clients do what applications do, on few wallets, so that they conflict with each other:
 decide on what they read and append conditionally, on one read or on two; append blindly; repeat
 themselves by ids and by `unless`; move a checkpoint with its effect; read on; follow.
 
 `race` runs a number of them as threads of this process over a store that is open. `race_processes`
 runs processes of such threads over a store that they open by its address, which is this module's
-command: `python -m fencepost.testing.races ADDRESS HISTORY NAME THREADS ROUNDS`.
+command: `python -m tests.support.races ADDRESS HISTORY NAME THREADS ROUNDS`.
 """
 
 from __future__ import annotations
@@ -22,28 +22,36 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from ..errors import CheckpointBehind, ConditionFailed
-from ..model import AppendCondition, Event, Query, SequencedEvent
-from ..opening import open as open_store
-from .faults import PATIENCE_S
-from .recorder import History, Recorder, load
-from .stores import Store
+from fencepost.errors import CheckpointBehind, ConditionFailed
+from fencepost.model import AppendCondition, Event, Query, SequencedEvent
+from fencepost.opening import open as open_store
+from fencepost.testing.clients import ClientStore, History, load
+from fencepost.testing.faults import PATIENCE_S
+from fencepost.testing.stores import Store
+
+from .processes import same_path
 
 WALLETS: Final = 4
-TRIES: Final = 5  # before a client gives up a decision that others keep spoiling
+TRIES: Final = 5  # before a client gives up a decision that conflicts with other clients
 
 
 def race(
-    store: Store, *, name: str = "", threads: int = 4, rounds: int = 40, histories: Path | None = None
+    store: Store,
+    *,
+    name: str = "",
+    threads: int = 4,
+    rounds: int = 40,
+    histories: Path | None = None,
+    kind: type[ClientStore] = ClientStore,
 ) -> list[History]:
-    """So many clients at the store, and one that follows it; their histories."""
+    """Run this number of clients on the store, and one that follows it; return their histories."""
 
-    def recorder(client: str) -> Recorder:
+    def client_store(client: str) -> ClientStore:
         path = None if histories is None else histories / f"{name}{client}.history"
-        return Recorder(store, f"{name}{client}", path=path)
+        return kind(store, f"{name}{client}", path=path)
 
-    clients = [Client(recorder(f"client{number}")) for number in range(threads)]
-    follower = recorder("follower")
+    clients = [Client(client_store(f"client{number}")) for number in range(threads)]
+    follower = client_store("follower")
     done = threading.Event()
     calls = [partial(client.work, rounds) for client in clients]
     errors = _run([*calls, partial(_follow, follower, done)], done, len(calls))
@@ -56,9 +64,14 @@ def race_processes(
     address: str, histories: Path, *, processes: int = 3, threads: int = 2, rounds: int = 25
 ) -> list[History]:
     """Processes of such clients at the store of that address; their histories, by way of files."""
-    command = [sys.executable, "-m", __spec__.name if __spec__ else __name__, address, str(histories)]
+    command = [sys.executable, "-m", "tests.support.races", address, str(histories)]
     running = [
-        subprocess.Popen([*command, f"process{number}.", str(threads), str(rounds)], stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*command, f"process{number}.", str(threads), str(rounds)],
+            env=same_path(),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for number in range(processes)
     ]
     for process in running:
@@ -80,9 +93,9 @@ def balances(log: Iterable[SequencedEvent]) -> dict[str, list[int]]:
 
 
 class Client:
-    """One client: a thread with a will of its own."""
+    """One client, which chooses its actions at random."""
 
-    def __init__(self, store: Recorder) -> None:
+    def __init__(self, store: ClientStore) -> None:
         self.store = store
         self._random = Random(store.client)
         self._seen = 0
@@ -157,7 +170,7 @@ def _moved(changes: dict[str, int], *tags: str, id: UUID | None = None) -> Event
     return Event("Moved", data=data.encode(), tags={*changes, *tags}, id=id)
 
 
-def _follow(store: Recorder, done: threading.Event) -> None:
+def _follow(store: ClientStore, done: threading.Event) -> None:
     """Follow everything until the others are done, and then to the head."""
     subscription = store.subscribe(timeout=0.05)
     while not done.is_set():

@@ -1,14 +1,13 @@
-"""What concurrent clients did and were told, written down as it happens.
+"""The histories of concurrent clients: their calls and the results, for the history checker.
 
-Each client has a `Recorder`, a store with the same verbs over the one that it uses. An
-invocation is written before the call and its answer after it, with the times of one clock that
-all processes of the machine share. With a path the records go to a file at once, so that even a
-client that is killed leaves behind what it had begun. `history.check` then holds all clients'
-histories against the log.
+Each client has a `ClientStore`, which wraps the store that the client uses and has the same methods. It notes
+a call before the store gets it and the result afterwards, with the times of one clock that all processes of
+the machine share. With a path, each entry is written to a file at once, so a client that is killed leaves
+its last call in the file. `history.check` then compares the histories of all clients with the log.
 
-Each event that is appended gets a mark in its metadata: who appended it, in which append, at
-which index. So an event in the log can be traced to the append that it came from, and one that
-is there twice, or without its siblings, is found.
+Each appended event gets a mark in its metadata: the client, the number of the append, and the
+index in it. So every event in the log can be traced to its append, and the checker finds an event that
+is stored twice or without the rest of its append.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic_ns
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 from ..errors import CheckpointBehind, ConditionFailed, FencepostError, IdsOverlap, InvalidInput
 from ..model import AppendCondition, Event, Placed, Query, SequencedEvent
 from .stores import Read, Store, Subscribed
 
-MARK: Final = "recorded"
+MARK: Final = "client_append"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +92,8 @@ class Saw:
         return f"client {self.client} ({self.verb} after {self.after} up to {self.upto})"
 
 
-Record: TypeAlias = Invoked | Answered | Saw
-History: TypeAlias = list[Record]
+Entry: TypeAlias = Invoked | Answered | Saw
+History: TypeAlias = list[Entry]
 
 
 def mark(client: str, number: int, index: int) -> str:
@@ -108,18 +107,18 @@ def fingerprint(event: SequencedEvent | Event) -> int:
 
 
 def load(path: str | os.PathLike[str]) -> History:
-    """The history in the file; a last record that was torn when its client was killed is left out."""
-    records: History = []
+    """The history in the file; leaves out a last entry that is incomplete because its client was killed."""
+    entries: History = []
     with Path(path).open("rb") as file:
         while True:
             try:
-                records.append(pickle.load(file))
+                entries.append(pickle.load(file))
             except (EOFError, pickle.UnpicklingError):
-                return records
+                return entries
 
 
-class Recorder:
-    """A store that writes down what one client does with it. One client is one thread."""
+class ClientStore:
+    """A store that keeps the history of one client, which must be one thread."""
 
     def __init__(self, store: Store, client: str, *, path: str | os.PathLike[str] | None = None) -> None:
         self.store = store
@@ -140,19 +139,19 @@ class Recorder:
         number = self._number
         marked = tuple(self._marked(event, number, index) for index, event in enumerate(events))
         conditions = (condition,) if isinstance(condition, AppendCondition) else tuple(condition or ())
-        self.record(Invoked(self.client, number, monotonic_ns(), marked, conditions, unless, checkpoint))
+        self.note(Invoked(self.client, number, monotonic_ns(), marked, conditions, unless, checkpoint))
         try:
             placed = self.store.append(marked, conditions, unless=unless, checkpoint=checkpoint)
         except (ConditionFailed, IdsOverlap, CheckpointBehind) as refusal:
-            self.record(Answered(self.client, number, monotonic_ns(), refusal))
+            self.note(Answered(self.client, number, monotonic_ns(), refusal))
             raise
         except InvalidInput as error:
-            self.record(Answered(self.client, number, monotonic_ns(), Malformed(str(error))))
+            self.note(Answered(self.client, number, monotonic_ns(), Malformed(str(error))))
             raise
         except (FencepostError, OSError) as error:
-            self.record(Answered(self.client, number, monotonic_ns(), Failed(repr(error))))
+            self.note(Answered(self.client, number, monotonic_ns(), Failed(repr(error))))
             raise
-        self.record(Answered(self.client, number, monotonic_ns(), placed))
+        self.note(Answered(self.client, number, monotonic_ns(), placed))
         return placed
 
     def read(
@@ -164,25 +163,25 @@ class Recorder:
         limit: int | None = None,
         backwards: bool = False,
     ) -> Read:
-        """A reading that is recorded when it has been iterated to its end; one with a limit is not, backwards."""
+        """A reading that is noted when it has been iterated to its end; backwards with a limit, it is not noted."""
         began_ns = monotonic_ns()
         reading = self.store.read(query, after=after, upto=upto, limit=limit, backwards=backwards)
         if backwards and limit is not None:
             return reading
         bounded = upto is not None or limit is not None
-        return RecordedReading(self, reading, began_ns, query or Query.all(), after, bounded)
+        return Delivery(self, reading, "read", began_ns, query or Query.all(), after, bounded)
 
     def head(self) -> int:
         began_ns = monotonic_ns()
         head = self.store.head()
-        self.record(Saw(self.client, "head", began_ns, monotonic_ns(), Query.all(), head, head, ()))
+        self.note(Saw(self.client, "head", began_ns, monotonic_ns(), Query.all(), head, head, ()))
         return head
 
     def subscribe(self, query: Query | None = None, *, after: int = 0, timeout: float | None = None) -> Subscribed:
-        """A subscription that is recorded when it is stopped."""
+        """A subscription that is noted when it is stopped."""
         began_ns = monotonic_ns()
         subscription = self.store.subscribe(query, after=after, timeout=timeout)
-        return RecordedSubscription(self, subscription, began_ns, query or Query.all(), after)
+        return Delivery(self, subscription, "subscribe", began_ns, query or Query.all(), after, False)
 
     def checkpoint(self, name: str) -> int:
         return self.store.checkpoint(name)
@@ -192,93 +191,60 @@ class Recorder:
         if self._file is not None:
             self._file.close()
 
-    def record(self, record: Record) -> None:
-        self.history.append(record)
+    def note(self, entry: Entry) -> None:
+        self.history.append(entry)
         if self._file is not None:
-            self._file.write(pickle.dumps(record))
+            self._file.write(pickle.dumps(entry))
 
     def _marked(self, event: Event, number: int, index: int) -> Event:
         metadata = {**event.metadata, MARK: mark(self.client, number, index)}
         return Event(event.type, data=event.data, tags=event.tags, id=event.id, metadata=metadata)
 
 
-class RecordedReading:
+class Delivery:
+    """A reading or subscription of a client. At its end, the events that it delivered are noted."""
+
     def __init__(
-        self, recorder: Recorder, reading: Read, began_ns: int, query: Query, after: int, bounded: bool
+        self, store: ClientStore, source: Any, verb: str, began_ns: int, query: Query, after: int, bounded: bool
     ) -> None:
-        self._recorder = recorder
-        self._reading = reading
+        self._store = store
+        self._source = source
+        self._verb = verb
         self._began_ns = began_ns
         self._query = query
         self._after = after
-        self._seen: list[tuple[int, int]] = []
         self._bounded = bounded
-        self._ended = False
+        self._seen: list[tuple[int, int]] = []
+        self._noted = False
 
     @property
     def head(self) -> int:
-        return self._reading.head
-
-    def __iter__(self) -> Iterator[SequencedEvent]:
-        return self
-
-    def __next__(self) -> SequencedEvent:
-        event = next(self._reading, None)
-        if event is not None:
-            self._seen.append((event.position, fingerprint(event)))
-            return event
-        if not self._ended:
-            self._ended = True
-            self._recorder.record(
-                Saw(
-                    self._recorder.client,
-                    "read",
-                    self._began_ns,
-                    monotonic_ns(),
-                    self._query,
-                    self._after,
-                    self.head,
-                    tuple(sorted(self._seen)),
-                    self._bounded,
-                )
-            )
-        raise StopIteration
-
-
-class RecordedSubscription:
-    def __init__(self, recorder: Recorder, subscription: Subscribed, began_ns: int, query: Query, after: int) -> None:
-        self._recorder = recorder
-        self._subscription = subscription
-        self._began_ns = began_ns
-        self._query = query
-        self._after = after
-        self._seen: list[tuple[int, int]] = []
+        return self._source.head  # type: ignore[no-any-return]
 
     @property
     def position(self) -> int:
-        return self._subscription.position
-
-    def stop(self) -> None:
-        position = self.position
-        self._subscription.stop()
-        # A subscription shows what it shows late by nature: it never counts as a stale reading.
-        self._recorder.record(
-            Saw(
-                self._recorder.client,
-                "subscribe",
-                self._began_ns,
-                monotonic_ns(),
-                self._query,
-                self._after,
-                position,
-                tuple(self._seen),
-            )
-        )
+        return self._source.position  # type: ignore[no-any-return]
 
     def __iter__(self) -> Iterator[SequencedEvent]:
         return self
 
     def __next__(self) -> SequencedEvent:
-        event = next(self._subscription)
-        self._seen.append((event.position, fingerprint(event)))
-        return event
+        event: SequencedEvent | None = next(self._source, None)
+        if event is not None:
+            self._seen.append((event.position, fingerprint(event)))
+            return event
+        if self._verb == "read":  # a subscription may continue after a timeout
+            self._note(self.head, sorted(self._seen))
+        raise StopIteration
+
+    def stop(self) -> None:
+        position = self.position
+        self._source.stop()
+        self._note(position, self._seen)
+
+    def _note(self, upto: int, seen: list[tuple[int, int]]) -> None:
+        if not self._noted:
+            self._noted = True
+            began_ns, ended_ns = self._began_ns, monotonic_ns()
+            span = (self._query, self._after, upto)
+            self._store.note(Saw(self._store.client, self._verb, began_ns, ended_ns, *span, tuple(seen), self._bounded))

@@ -68,7 +68,7 @@ class PostgresServer:
         for attempt in range(START_ATTEMPTS):
             self.stop()
             time.sleep(0.1 * attempt)
-            if self._tcp and attempt > 1:  # somebody else has the port by now
+            if self._tcp and attempt > 1:  # another process has taken the port
                 self.port = _free_port()
             self._guard = self._start_guard()
             assert self._guard.stdout is not None
@@ -177,7 +177,7 @@ class PostgresServer:
 
 
 def _unprivileged() -> dict[str, Any]:
-    """Whom to run the server as: nobody when this is root, else ourselves."""
+    """The user to run the server as: `nobody` if this process is root, else its own user."""
     if os.geteuid() != 0:
         return {}
     user = pwd.getpwnam("nobody")

@@ -14,9 +14,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Final
 
-PATIENCE_S: Final = 60.0  # after so long, a child that has not done what was expected hangs
+from fencepost.testing.faults import PATIENCE_S
+
+
+def same_path() -> dict[str, str]:
+    """The environment for a child process that must import what this process imports, from any working directory."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 class Child(AbstractContextManager["Child"]):
@@ -24,17 +28,15 @@ class Child(AbstractContextManager["Child"]):
 
     def __init__(self, program: str | os.PathLike[str], reports: Path, *arguments: object) -> None:
         self.reports = reports
-        # The child must find what the test finds, wherever it was started from.
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         command = [sys.executable, os.fspath(program), os.fspath(reports), *map(str, arguments)]
-        self._process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(command, env=same_path(), stderr=subprocess.PIPE, text=True)
 
     def lines(self) -> list[str]:
         """What the child has reported so far."""
         return self.reports.read_text().splitlines() if self.reports.exists() else []
 
     def wait_for(self, lines: int) -> None:
-        """Until the child has reported so many lines."""
+        """Wait until the child has reported this number of lines."""
         self._wait(lambda: len(self.lines()) >= lines, f"{lines} lines")
 
     def kill(self) -> None:
@@ -44,7 +46,7 @@ class Child(AbstractContextManager["Child"]):
         assert self._process.returncode == -signal.SIGKILL, f"the child had ended before it was killed:\n{complaints}"
 
     def result(self) -> None:
-        """Wait for the child to end by itself, and well."""
+        """Wait until the child ends by itself, and check that it succeeded."""
         _, complaints = self._process.communicate(timeout=PATIENCE_S)
         assert self._process.returncode == 0, f"the child failed:\n{complaints}"
 

@@ -7,8 +7,8 @@ was synced, and of what was not, any part, the last write torn. So a workload ru
 
 A fault is a function that sees each step before it is taken and may raise; `failing` makes
 one. A failed sync loses what it should have synced: later syncs report success and do not bring
-it back, as on Linux, and whether the running process still sees it is up to the page cache: both
-can be had. A failed write has written half of its bytes.
+it back, as on Linux, and whether the running process still sees it is up to the page cache: a
+test can choose either. A failed write has written half of its bytes.
 
 Names are journaled in order, as file systems do: a sync makes the file's name durable and with
 it every creation and deletion before it.
