@@ -1,8 +1,8 @@
-"""An event-sourced aggregate, for those who come from there: one entity, one boundary, one object.
+"""An event-sourced aggregate, for readers who know them: one entity, one boundary, one object.
 
-Nothing is lost by having no aggregates: a projection over everything that happens to an entity is
-one. It has the state, its methods hold the rules and return events, and a single decision runs
-any of them. The difference is that this boundary is a choice here, and can be narrowed later.
+A projection over all events of an entity is an aggregate: it has the state, its methods check the rules
+and return events, and one decision runs any of the methods. The difference is that this boundary is a choice,
+and can be narrowed later.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import fencepost
 from fencepost.decisions import Projection, Tag, decision, event, on
 
 
@@ -74,3 +75,18 @@ class Course(Projection, snapshot_every=50):
 def change(course: Course, act: Callable[[Course], Any]) -> Any:
     """Load the course, let it act, save what it did: `change(store, Course("c1"), lambda c: c.rename("Rust"))`."""
     return act(course)
+
+
+def main() -> None:
+    with fencepost.open("memory:") as store:
+        change(store, Course("c1"), lambda course: course.define("Rust", 1))
+        for student in ("ada", "bob"):
+            try:
+                change(store, Course("c1"), lambda course, student=student: course.subscribe(student))
+                print(f"{student} subscribed")
+            except CourseFull as refusal:
+                print(f"{student} was refused: {refusal}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,11 +1,12 @@
 """Double submission: a form that is sent twice orders once.
 
-The form carries a token, and `once` makes it the identity of the order: the second time, nothing
-is written, and the customer gets the confirmation of the first order instead of an error.
+The form carries a token, and `once` makes the token the identity of the order. The second submission
+stores nothing and returns the confirmation of the first order.
 """
 
 from __future__ import annotations
 
+import fencepost
 from fencepost.decisions import Tag, decision, event, having
 
 
@@ -21,3 +22,14 @@ def place_order(*, order_id: str, form_token: str, items: tuple[str, ...]) -> Or
     if not items:
         raise ValueError("an order needs at least 1 item")
     return OrderPlaced(order_id, form_token, items)
+
+
+def main() -> None:
+    with fencepost.open("memory:") as store:
+        for _ in range(2):
+            decided = place_order(store, order_id="o1", form_token="f1", items=("tea",))
+            print(f"the form ordered {decided.event.order_id}{', as before' if decided.already else ''}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,11 +1,14 @@
 """Invoice numbers without gaps: the next number is one more than the last.
 
-A sequence in a database leaves gaps when a transaction fails. Here the number is decided from the
-last invoice and stored only if no other came in between: whoever loses the race takes the next.
+A database sequence leaves gaps when a transaction fails. Here the number follows from the last invoice,
+and the new invoice is stored only if no other was stored since. The caller that loses the race tries the next number.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
+import fencepost
 from fencepost.decisions import Projection, Retry, Tag, decision, event, having, on
 
 
@@ -33,3 +36,15 @@ class Numbers(Projection, snapshot_every=100):
 )
 def issue(numbers: Numbers, *, order_id: str, amount: int) -> InvoiceIssued:
     return InvoiceIssued(order_id, numbers.last + 1, amount)
+
+
+def main() -> None:
+    with fencepost.open("memory:") as store, ThreadPoolExecutor(4) as threads:
+        orders = ["o1", "o2", "o3", "o4", "o1"]
+        issued = threads.map(lambda order_id: issue(store, Numbers(), order_id=order_id, amount=10), orders)
+        for order_id, decided in zip(orders, issued, strict=True):
+            print(f"order {order_id} has invoice {decided.event.number}{', as before' if decided.already else ''}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,13 +1,14 @@
-"""Opt-in tokens: a sign-up is confirmed with a token that is good once, and not for long.
+"""Opt-in tokens: a sign-up is confirmed with a token that is valid once, and only for an hour.
 
-There is no table of tokens. The token is a tag of the event that sent it out, and whether it is
-still good follows from the events that carry it.
+There is no table of tokens. The token is a tag of the event that requested the confirmation. The events
+with that tag show whether the token is still valid.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+import fencepost
 from fencepost.decisions import Projection, Tag, decision, event, now, on
 
 VALIDITY = timedelta(minutes=60)
@@ -62,3 +63,18 @@ def confirm_sign_up(token: Token) -> SignUpConfirmed:
     if now() - token.requested_at > VALIDITY:
         raise TokenInvalid("the token is too old; sign up again")
     return SignUpConfirmed(token.email, token.token, token.name)
+
+
+def main() -> None:
+    with fencepost.open("memory:") as store:
+        request_sign_up(store, email="ada@example.org", name="Ada", token="t1")
+        for token in ("t1", "t1", "t2"):
+            try:
+                confirm_sign_up(store, Token(token))
+                print(f"{token} confirmed the sign-up")
+            except TokenInvalid as refusal:
+                print(f"{token} was refused: {refusal}")
+
+
+if __name__ == "__main__":
+    main()

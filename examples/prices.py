@@ -1,4 +1,4 @@
-"""Dynamic prices: a customer pays the price that was on display, if that is not too long ago.
+"""Dynamic prices: a customer pays the price that was displayed, if it was displayed recently.
 
 Prices change while customers look at them. An order names the price that was displayed; it is
 accepted if that is the price now, or was until a few minutes ago. An order of several products
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import field
 from datetime import datetime, timedelta
 
+import fencepost
 from fencepost import SequencedEvent
 from fencepost.decisions import Projection, Tag, decision, event, now, on
 
@@ -66,3 +67,19 @@ def order(products: list[Prices], *, order_id: str, displayed: dict[str, int]) -
         if not product.is_valid(displayed[product.product_id]):
             raise PriceInvalid(product.product_id, displayed[product.product_id])
     return ProductsOrdered(order_id, [product.product_id for product in products], sum(displayed.values()))
+
+
+def main() -> None:
+    with fencepost.open("memory:") as store:
+        set_price(store, Prices("tea"), price=3)
+        set_price(store, Prices("tea"), price=4)
+        for number, displayed in enumerate((4, 3, 2), start=1):
+            try:
+                order(store, [Prices("tea")], order_id=f"o{number}", displayed={"tea": displayed})
+                print(f"ordered at {displayed}")
+            except PriceInvalid as refusal:
+                print(f"refused: {refusal}")
+
+
+if __name__ == "__main__":
+    main()

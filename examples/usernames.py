@@ -1,13 +1,14 @@
-"""Unique usernames: one name, one account, and for some days after it is given up as well.
+"""Unique usernames: a name belongs to one account, and stays reserved for some days after the account is closed.
 
-Uniqueness is a boundary like any other: the events that carry the name as a tag. Nothing else is
-locked or read, and two people who want different names never meet.
+The boundary is the set of events that carry the name as a tag. Nothing else is read or locked, so
+registrations of different names never conflict.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+import fencepost
 from fencepost import SequencedEvent
 from fencepost.decisions import Projection, Tag, decision, event, now, on
 
@@ -31,7 +32,7 @@ class UsernameTaken(Exception):
 
 
 class Claim(Projection):
-    """Whether somebody has the name, or had it until recently."""
+    """Whether an account has the name, or had it until recently."""
 
     username: Tag
     held: bool = False
@@ -60,3 +61,19 @@ def register(claim: Claim) -> AccountRegistered:
 @decision
 def close(claim: Claim) -> AccountClosed | None:
     return AccountClosed(claim.username) if claim.held else None
+
+
+def main() -> None:
+    with fencepost.open("memory:") as store:
+        register(store, Claim("ada"))
+        close(store, Claim("ada"))
+        for name in ("ada", "bob"):
+            try:
+                register(store, Claim(name))
+                print(f"{name} is registered")
+            except UsernameTaken as refusal:
+                print(f"refused: {refusal}")
+
+
+if __name__ == "__main__":
+    main()

@@ -10,7 +10,7 @@ from shutil import rmtree
 from rich.console import Console
 
 import fencepost
-from fencepost.testing.recorder import Recorder
+from fencepost.testing.clients import ClientStore
 
 from . import pipeline, screen
 from .attack import Count, Plan, attacking
@@ -68,6 +68,8 @@ def main() -> int:
         folded = pipeline.folded(spark, guarded.plan.path)
         screen.folded(console, folded, guarded)
         told = [pipeline.agrees(folded, guarded)]
+        status.update("querying")
+        told.append(pipeline.queried(spark, guarded.plan.path, folded))
         status.update("auditing")
         told.append(pipeline.audited(spark, guarded.plan.path))
         status.update("drawing")
@@ -94,7 +96,7 @@ def _attack(console: Console, options: argparse.Namespace, path: str, *, conditi
     balances = Balances(WALLETS)
     # What is recorded with each append, the audit proves again at the end.
     with fencepost.open(path, record_conditions=conditions) as store:
-        bank, watcher = Recorder(store, "bank"), Recorder(store, "watcher")
+        bank, watcher = ClientStore(store, "bank"), ClientStore(store, "watcher")
         bank.append([Wallet(name).deposit(BEGIN_WITH) for name in WALLETS])
         with watching(watcher, balances), attacking(plan) as attack:
             screen.watch_live(console, attack, balances)

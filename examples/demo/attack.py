@@ -21,7 +21,7 @@ from typing import Any
 
 import fencepost
 from fencepost import ConditionFailed
-from fencepost.testing.recorder import History, Recorder
+from fencepost.testing.clients import ClientStore, History
 
 from .wallet import Wallet
 
@@ -41,7 +41,7 @@ class Count(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Who attacks what, for how long, and whether with conditions."""
+    """Which wallets are attacked, by how many processes, for how long, and whether with conditions."""
 
     path: str
     conditions: bool
@@ -100,7 +100,7 @@ def _attack(plan: Plan, process: int) -> list[History]:
         attackers = [
             Attacker(
                 plan,
-                Recorder(store, f"process {process + 1}, thread {thread + 1}"),
+                ClientStore(store, f"process {process + 1}, thread {thread + 1}"),
                 counts,
                 slot=(process * plan.threads + thread) * len(Count),
             )
@@ -116,7 +116,7 @@ def _attack(plan: Plan, process: int) -> list[History]:
 class Attacker:
     """One thread of them."""
 
-    def __init__(self, plan: Plan, store: Recorder, counts: Any, slot: int) -> None:
+    def __init__(self, plan: Plan, store: ClientStore, counts: Any, slot: int) -> None:
         self._plan = plan
         self.store = store
         self._counts = counts

@@ -16,7 +16,7 @@ import fencepost.spark
 
 from .proof import Claim
 from .screen import Outcome
-from .wallet import DEPOSITED, Balance
+from .wallet import DEPOSITED, Balance, Deposited, Withdrawn
 
 SLICES = 120  # of time, in the picture
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44")
@@ -58,6 +58,18 @@ def audited(spark: SparkSession, path: str) -> Claim:
         f"the audit is clean: each of {audit.proven:,} recorded conditions held at its position, "
         f"and the busiest boundary is {busiest['shape']}",
     )
+
+
+def queried(spark: SparkSession, path: str, rows: list[Row]) -> Claim:
+    """SQL on the fields of the events comes to the same balances as the fold."""
+    fencepost.spark.tables(spark, path, [Deposited, Withdrawn])
+    moves = "SELECT wallet, amount FROM money_deposited UNION ALL SELECT wallet, -amount FROM money_withdrawn"
+    statement = f"SELECT wallet, sum(amount) AS amount FROM ({moves}) GROUP BY wallet"
+    found = {row["wallet"]: row["amount"] for row in spark.sql(statement).collect()}
+    expected = {row["wallet"]: row["amount"] for row in rows}
+    if found != expected:
+        return Claim(False, f"SQL on the events finds {found}, and the fold {expected}")
+    return Claim(True, f"SQL on typed tables, SELECT wallet, sum(amount), finds the same {len(found)} balances")
 
 
 def flows(spark: SparkSession, path: str) -> DataFrame:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import fencepost
 from fencepost.engines.sqlite import verify
+from fencepost.testing.clients import History, Invoked, Saw
 from fencepost.testing.history import check
-from fencepost.testing.recorder import History, Invoked, Saw
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fencepost.testing.recorder import History
+from fencepost.testing.clients import History
 
 from .attack import Attack, Count, Plan
 from .watch import Balances

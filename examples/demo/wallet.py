@@ -31,7 +31,7 @@ class Withdrawn:
 
 
 class Balance(Projection):
-    """The same balance as a projection, for whoever folds the whole log."""
+    """The same balance as a projection, for folding the whole log."""
 
     wallet: Tag
     amount: int = 0

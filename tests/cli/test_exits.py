@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -44,7 +45,7 @@ def test_a_bug_has_an_exit_code_of_its_own(cli: Cli, wallets: str, monkeypatch: 
     def broken(address: str) -> None:
         raise RuntimeError("not thought of")
 
-    monkeypatch.setattr("fencepost.cli.reading.open_store", broken)
+    monkeypatch.setattr("fencepost.cli.events.open_store", broken)
     ran = cli("head", wallets)
     assert ran.code == exits.BUG
     assert "RuntimeError: not thought of" in ran.err
@@ -81,3 +82,10 @@ def test_help_loads_no_engine_and_no_rich() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", script], env=ENVIRONMENT, capture_output=True, text=True, check=True)
     assert ran.stderr == "[]\n"
+
+
+def test_a_store_in_a_missing_folder_names_the_folder(cli: Cli, tmp_path: Path) -> None:
+    ran = cli("read", str(tmp_path / "missing" / "wallet.db"))
+    assert ran.code == 3
+    assert f"{tmp_path / 'missing'} does not exist" in ran.err
+    assert "fencepost init" not in ran.err

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-
-from fencepost.testing.postgres import PostgresServer
+from tests.support.postgres import PostgresServer
 
 from .conftest import ENVIRONMENT, Cli
 

@@ -50,7 +50,7 @@ def test_read_shows_a_table_with_its_head(show: Show, wallets: str) -> None:
 def test_the_columns_of_later_pages_stand_under_those_of_the_first(
     cli: Cli, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fencepost.cli.reading.PAGE_EVENTS", 3)
+    monkeypatch.setattr("fencepost.cli.events.PAGE_EVENTS", 3)
     with fencepost.open(path) as store:
         store.append([Event("Short", tags={"t:1"}, data=b"D")] * 4)
         store.append([Event("AMuchLongerTypeThanBefore", tags={"t:1"}, data=b"D")])
@@ -85,13 +85,24 @@ def test_stats_shows_types_tags_and_growth(show: Show, wallets: str) -> None:
 
 
 def test_check_says_what_would_happen(show: Show, wallets: str) -> None:
-    assert "Refused: this event is after 0 and matches." in show("check", wallets, "--tag", "wallet:w1")
-    assert "Holds: up to position 4" in show("check", wallets, "--tag", "wallet:w3")
+    assert "Refused: this event matches and is after 0." in show("check", wallets, "--tag", "wallet:w1")
+    assert "Holds: no event after 0 matches, up to position 4" in show("check", wallets, "--tag", "wallet:w3")
 
 
 def test_verify_and_backup_end_with_a_sentence(show: Show, wallets: str, tmp_path: os.PathLike[str]) -> None:
     assert "Sound: 4 events" in show("verify", wallets)
-    assert "holds everything up to position 4" in show("backup", wallets, os.path.join(tmp_path, "copy.db"))
+    assert "is complete up to position 4" in show("backup", wallets, os.path.join(tmp_path, "copy.db"))
+
+
+def test_copy_export_and_import_show_how_far_they_are(show: Show, wallets: str, tmp_path: os.PathLike[str]) -> None:
+    lines = os.path.join(tmp_path, "log.jsonl")
+    copied = show("copy", wallets, os.path.join(tmp_path, "copy.db"))
+    assert re.search(r"copying .* 4/4", copied)
+    assert re.search(r"verifying .* 4/4", copied)
+    assert "Copied 4 events, up to position 4; both logs have the digest" in copied
+    assert re.search(r"exporting .* 4/4", show("export", wallets, lines))
+    assert "exporting" not in show("export", wallets)
+    assert "Imported 4 events; the head of the store is 4." in show("import", os.path.join(tmp_path, "new.db"), lines)
 
 
 def test_a_narrow_terminal_leaves_out_columns_and_cuts_neither_position_nor_type(

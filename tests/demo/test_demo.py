@@ -17,7 +17,7 @@ from examples.demo.watch import Balances, watching
 
 import fencepost
 from fencepost import AppendCondition, ConditionFailed, Event, Query, SequencedEvent
-from fencepost.testing import Recorder
+from fencepost.testing import ClientStore
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 4, tzinfo=timezone.utc)
@@ -34,10 +34,11 @@ def test_the_demo_runs_without_a_terminal_and_all_of_its_claims_hold(tmp_path: P
         [*command, "--folder", str(tmp_path / "demo")], cwd=ROOT, env=environment, capture_output=True, text=True
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.count("✔") == 5
+    assert ran.stdout.count("✔") == 6
     assert "no balance was ever below zero" in ran.stdout
     assert "the history is right" in ran.stdout
     assert re.search(r"Spark folds [\d,]+ events into the balances that the subscriber saw", ran.stdout)
+    assert "SQL on typed tables" in ran.stdout
     assert re.search(r"the audit is clean: each of [\d,]+ recorded conditions held at its position", ran.stdout)
     assert (tmp_path / "demo" / "money.png").read_bytes().startswith(b"\x89PNG")
     assert "\x1b" not in ran.stdout
@@ -74,10 +75,10 @@ def test_watching_ends_when_everything_that_is_stored_has_been_seen() -> None:
 def test_a_history_that_cannot_have_happened_is_noticed(tmp_path: Path) -> None:
     path = str(tmp_path / "wallets.db")
     with fencepost.open(path) as store:
-        client = Recorder(store, "client")
+        client = ClientStore(store, "client")
         client.append([Event("T")], AppendCondition(Query.all()))
         assert history_is_right(path, [client.history]).holds
-        store.append([Event("T", metadata={"recorded": "client/7/0"})])  # which no client says it appended
+        store.append([Event("T", metadata={"client_append": "client/7/0"})])  # which no client says it appended
     assert not history_is_right(path, [client.history]).holds
 
 

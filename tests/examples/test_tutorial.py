@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +28,17 @@ def steps(page: str) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("page", ["tutorial.md", "how-to/decisions.md", "reference/decisions.md"])
+def test_the_tutorial_can_be_followed_in_a_file_and_run_again(tmp_path: Path) -> None:
+    code, printed = ("".join(parts) for parts in zip(*steps("tutorial.md"), strict=True))
+    (tmp_path / "tutorial.py").write_text(code)
+    for _ in range(2):
+        ran = subprocess.run([sys.executable, "tutorial.py"], cwd=tmp_path, capture_output=True, text=True)
+        assert (ran.stdout, ran.stderr) == (printed, "")
+
+
+@pytest.mark.parametrize(
+    "page", ["tutorial.md", "how-to/decisions.md", "how-to/schema-evolution.md", "reference/decisions.md"]
+)
 def test_the_blocks_of_a_page_run_and_print_what_they_say(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
-from examples.wallet.app import create
 
-from fencepost import Event, aio
+from fencepost import Event, StoreClosed, StoreError, StoreUnavailable, aio
+from fencepost.demos.wallet.app import create
+from fencepost.demos.wallet.live import stream_of
+from fencepost.demos.wallet.requests import MAX_BODY_BYTES
 from fencepost.model import MAX_POSITION
 
 JSON = dict[str, Any]
+JSON_TYPE = {"Content-Type": "application/json"}
+DEPOSITS = "/api/wallets/ada/deposits"
 
 
 class Client:
@@ -30,6 +35,18 @@ class Client:
             return response
 
         return lambda *args, **options: self._runner.run(call(*args, **options))
+
+    def live(self, count: int) -> list[bytes]:
+        """The first messages of the live stream, after the one that says when to try again."""
+
+        async def taken() -> list[bytes]:
+            stream = stream_of(self._store, 0)
+            assert (await anext(stream)).startswith(b"retry: ")
+            messages = [await anext(stream) for _ in range(count)]
+            await stream.aclose()
+            return messages
+
+        return self._runner.run(taken())
 
     def store(self, event: Event) -> None:
         """Put an event into the store, as something else than the service may."""
@@ -113,7 +130,7 @@ class TestDeposit:
 
     def test_answers_200_with_the_first_result_when_repeated(self, ada: Client) -> None:
         first = ada.post("/api/wallets/ada/deposits", json=self.BODY)
-        again = ada.post("/api/wallets/ada/deposits", json={**self.BODY, "amount": 999})
+        again = ada.post("/api/wallets/ada/deposits", json=self.BODY)
         assert (again.status_code, again.json()) == (200, first.json())
         assert balance(ada, "ada") == 125
 
@@ -182,6 +199,22 @@ OPERATIONS = [
     ("/api/wallets/ada/withdrawals", {"withdrawal_id": "x", "amount": 1}),
     ("/api/transfers", {"transfer_id": "x", "from_wallet_id": "ada", "to_wallet_id": "bob", "amount": 1}),
 ]
+
+
+class TestAnIdThatBelongsToAnotherOperation:
+    @pytest.mark.parametrize(("path", "body"), OPERATIONS)
+    @pytest.mark.parametrize("other", [{"amount": 2}, {"description": "other"}, {"amount": 2, "cursor": 3}])
+    def test_answers_422(self, both: Client, path: str, body: JSON, other: JSON) -> None:
+        assert both.post(path, json=body).status_code == 201
+        refused = problem(both.post(path, json={**body, **other}), 422, "operation-id-reused")
+        assert (refused["applied_at"], refused["fields"]) == (3, sorted(other.keys() - {"cursor"}))
+        assert both.get("/api/health").json()["head"] == 3
+
+    def test_answers_422_for_another_wallet(self, both: Client) -> None:
+        assert both.post("/api/wallets/ada/deposits", json={"deposit_id": "x", "amount": 1}).status_code == 201
+        other = both.post("/api/wallets/bob/deposits", json={"deposit_id": "x", "amount": 1})
+        assert problem(other, 422, "operation-id-reused")["fields"] == ["wallet_id"]
+        assert balance(both, "bob") == 5
 
 
 @pytest.mark.parametrize(("path", "body"), OPERATIONS)
@@ -267,11 +300,12 @@ class TestReading:
         fields = {"wallet_id": "ada", "deposit_id": "d", "amount": 1, "description": ""}
         assert last == {"position": 2, "type": "DepositMade", **fields}
 
-    @pytest.mark.parametrize("path", ["/api/wallets/ada", "/api/wallets/ada/events"])
     @pytest.mark.parametrize(
         "data",
         [
             b"",
+            b"[" * 1_000 + b"]" * 1_000,
+            b'{"wallet_id":"ada","deposit_id":"d","amount":1e999}',
             b"{}",
             b"7",
             b"\xff",
@@ -281,12 +315,36 @@ class TestReading:
         ],
     )
     def test_what_others_have_stored_and_nobody_can_read_is_a_problem(
-        self, ada: Client, data: bytes, path: str, caplog: pytest.LogCaptureFixture
+        self, ada: Client, data: bytes, caplog: pytest.LogCaptureFixture
     ) -> None:
         ada.store(deposit_of(data))
-        found = problem(ada.get(path), 500, "unreadable-event")
+        found = problem(ada.get("/api/wallets/ada"), 500, "unreadable-event")
         assert (found["position"], found["event_type"]) == (2, "DepositMade")
         assert found["detail"] in caplog.text
+
+    def test_its_history_goes_on_after_what_cannot_be_read(self, ada: Client) -> None:
+        ada.store(deposit_of(b"["))
+        ada.store(deposit_of(b'{"wallet_id":"ada","deposit_id":"d","amount":%d}' % 10**30))
+        opened, unreadable, last = ada.get("/api/wallets/ada/events").json()["events"]
+        assert (opened["type"], last["amount"], last["position"]) == ("WalletOpened", 10**30, 3)
+        assert "'DepositMade' at position 2" in unreadable.pop("unreadable")
+        assert unreadable.pop("recorded_at").endswith("Z")
+        assert unreadable == {"position": 2, "type": "DepositMade"}
+
+    def test_a_balance_may_have_more_than_64_bits(self, ada: Client) -> None:
+        ada.store(deposit_of(b'{"wallet_id":"ada","deposit_id":"d","amount":%d}' % 10**30))
+        assert balance(ada, "ada") == 100 + 10**30
+        body = {"withdrawal_id": "w", "amount": 1}
+        assert ada.post("/api/wallets/ada/withdrawals", json=body).status_code == 201
+
+    def test_the_live_stream_goes_on_after_what_cannot_be_read(self, ada: Client) -> None:
+        for data in (b"[", b"[" * 1_000, b'{"wallet_id":"ada","deposit_id":"d","amount":%d}' % 10**30):
+            ada.store(deposit_of(data))
+        kinds = [
+            (message.startswith(b"event: unreadable\n"), json.loads(message.partition(b"data: ")[2])["position"])
+            for message in ada.live(4)
+        ]
+        assert kinds == [(False, 1), (True, 2), (True, 3), (False, 4)]
 
 
 def deposit_of(data: bytes) -> Event:
@@ -355,6 +413,73 @@ class TestBadInput:
     def test_what_is_not_there_is_a_problem_too(self, ada: Client) -> None:
         problem(ada.get("/api/nothing"), 404, "http")
         problem(ada.delete("/api/wallets/ada"), 405, "http")
+
+
+class TestLargeBodies:
+    def test_one_that_says_how_large_it_is_is_refused_unread(self, ada: Client) -> None:
+        body = b'{"deposit_id": "d", "amount": 1, "description": "%b"}' % (b"x" * MAX_BODY_BYTES)
+        refused = problem(ada.post(DEPOSITS, content=body, headers=JSON_TYPE), 413, "too-large")
+        assert refused["limit"] == MAX_BODY_BYTES
+        assert str(len(body)) in refused["detail"]
+
+    def test_one_that_comes_in_pieces_is_refused_as_soon_as_it_is_too_large(self, ada: Client) -> None:
+        sent = 0
+
+        async def pieces() -> AsyncIterator[bytes]:
+            nonlocal sent
+            while True:  # without an end: only a refusal ends it
+                sent += 1_000
+                yield b" " * 1_000
+
+        problem(ada.post(DEPOSITS, content=pieces(), headers=JSON_TYPE), 413, "too-large")
+        assert sent <= MAX_BODY_BYTES + 2_000
+
+    @pytest.mark.parametrize("declared", ["9" * 5_000, "-1", "x", "1e9"])
+    def test_a_length_that_is_none_is_not_believed(self, ada: Client, declared: str) -> None:
+        headers = {**JSON_TYPE, "Content-Length": declared}
+        body = b'{"deposit_id": "d", "amount": 1}'
+        assert ada.post(DEPOSITS, content=body, headers=headers).status_code == 201
+
+    def test_the_largest_body_is_taken(self, ada: Client) -> None:
+        body = b'{"deposit_id": "d", "amount": 1}'.ljust(MAX_BODY_BYTES)
+        assert ada.post(DEPOSITS, content=body, headers=JSON_TYPE).status_code == 201
+
+
+class TestStoreFailures:
+    """What is said of an operation when the store fails: what is known, and no more."""
+
+    @pytest.mark.parametrize(
+        ("error", "status", "kind"),
+        [
+            (StoreUnavailable("the connection ended"), 503, "unavailable"),
+            (StoreClosed("the store is closed"), 503, "unavailable"),
+            (StoreError("the disk failed"), 500, "store-failed"),
+        ],
+    )
+    def test_the_outcome_of_an_operation_is_unknown(
+        self, ada: Client, error: StoreError, status: int, kind: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def failing(self: aio.AsyncEventStore, *args: Any, **options: Any) -> None:
+            raise error
+
+        body = {"deposit_id": "d", "amount": 1}
+        with monkeypatch.context() as patched:
+            patched.setattr(aio.AsyncEventStore, "append", failing)
+            refused = problem(ada.post(DEPOSITS, json=body), status, kind)
+        assert refused["outcome"] == "unknown"
+        assert "unknown whether the operation was applied" in refused["detail"]
+        assert "send the same request again" in refused["detail"]
+        assert "nothing was applied" not in refused["detail"]
+        assert ada.post(DEPOSITS, json=body).status_code == 201
+
+    def test_of_a_reading_nothing_is_unknown(self, ada: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def failing(self: aio.AsyncEventStore) -> int:
+            raise StoreUnavailable("out of reach")
+
+        monkeypatch.setattr(aio.AsyncEventStore, "head", failing)
+        refused = problem(ada.get("/api/health"), 503, "unavailable")
+        assert "outcome" not in refused
+        assert "applied" not in refused["detail"]
 
 
 class TestAround:

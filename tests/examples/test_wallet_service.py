@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 import pytest
-from examples.wallet.domain import Balance
 from tests.decisions.addresses import new_address
 from tests.examples.serving import serving
 
 import fencepost
 from fencepost.decisions import project
+from fencepost.demos.wallet.domain import Balance
 
 WALLETS = [f"w{number}" for number in range(5)]
 BEGIN_WITH = 300
@@ -107,7 +110,9 @@ def test_the_live_stream_tells_the_past_and_then_what_happens(live: str) -> None
         assert stream.headers["content-type"].startswith("text/event-stream")
         events = messages(stream)
         position = opened.pop("position")
-        assert next(events) == (position, opened)
+        number, first = next(events)
+        assert first.pop("recorded_at")
+        assert (number, first) == (position, {**opened, "position": position})
         httpx.post(f"{live}/api/wallets/ada/withdrawals", json={"withdrawal_id": "x", "amount": 30})
         following, event = next(events)
         assert (following, event["type"], event["amount"]) == (position + 1, "WithdrawalMade", 30)
@@ -130,3 +135,43 @@ def messages(stream: httpx.Response) -> Iterator[tuple[int, dict[str, object]]]:
             position = int(line[4:])
         elif line.startswith("data: "):
             yield position, json.loads(line[6:])
+
+
+def test_a_body_without_an_end_is_refused_while_it_comes_and_takes_no_memory(live: str) -> None:
+    httpx.put(f"{live}/api/wallets/big", json={"owner": "Big"})
+    before = memory_of(live)
+    sent = 0
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal sent
+        for _ in range(300):
+            sent += 2**20
+            yield b" " * 2**20
+
+    response = httpx.post(
+        f"{live}/api/wallets/big/deposits", content=pieces(), headers={"Content-Type": "application/json"}, timeout=60
+    )
+    assert (response.status_code, response.json()["type"]) == (413, "/problems/too-large")
+    assert memory_of(live) - before < 32 * 2**20
+    assert httpx.get(f"{live}/api/wallets/big").json()["balance"] == 0
+
+
+def memory_of(url: str) -> int:
+    """The most memory that the process which serves the URL has ever had, in bytes."""
+    port = int(url.rpartition(":")[2])
+    inodes = {
+        line.split()[9]
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
+        if line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A"
+    }
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and any(f"socket:[{inode}]" in sockets(process) for inode in inodes):
+            peak = next(line for line in (process / "status").read_text().splitlines() if line.startswith("VmHWM"))
+            return int(peak.split()[1]) * 1024
+    raise AssertionError(f"nothing listens on {port}")
+
+
+def sockets(process: Path) -> set[str]:
+    with suppress(OSError):
+        return {os.readlink(handle) for handle in (process / "fd").iterdir()}
+    return set()

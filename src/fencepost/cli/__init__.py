@@ -1,21 +1,19 @@
 """The `fencepost` command.
 
-    app        the commands by name, and how a run of one ends
-    exits      exit codes, and errors in one line
-    options    what several commands ask for: the store, a query, a range
-    events     an event as a line of JSON, in both directions
-    output     tables for people, JSON lines for programs
-    writing    init, append
-    reading    read, tail, head
-    statistics stats
-    checking   check
-    upkeep     verify, backup
-    postgres   postgres install
-    pipeline   pipeline
+`app.COMMANDS` names the module of each command. The commands share:
 
-A command is a function in a module of its group, named in `app.COMMANDS`. Modules import engines
-and rich only when they run, so that `fencepost --help` answers at once. docs/reference/cli.md
-describes every command and option, and tests/docs fails when it does not.
+    app            the table of commands; runs one command line
+    options        arguments and options that several commands take
+    output         tables on a terminal, JSON lines elsewhere
+    json_lines     converts events to lines of JSON and back
+    stored_lines   converts many stored events to the same lines, faster
+    escaping       escapes characters that could control a terminal
+    exits          exit codes and error messages
+    spark_session  the Spark session of a command
+
+To add a command, write a function in the module of its group, add its name to `app.COMMANDS`, and describe it in
+docs/reference/cli.md; tests/docs fails for an undocumented command or option. Modules import engines and rich
+inside functions, so that `fencepost --help` starts quickly.
 """
 
 from .app import main

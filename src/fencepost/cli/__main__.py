@@ -1,4 +1,4 @@
-"""`python -m fencepost.cli`, where the `fencepost` script is not installed."""
+"""Run the `fencepost` command as `python -m fencepost.cli`, without the installed script."""
 
 from .app import main
 

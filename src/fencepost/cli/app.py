@@ -1,15 +1,17 @@
-"""The commands by name, and how a run of one ends.
+"""The table of commands, and `run`, which runs one command line and returns its exit code.
 
-To add a command or a group of them, write it in a module of its own and name it in `COMMANDS`,
-then describe it in docs/reference/cli.md.
+Every error, including a traceback, is printed without the passwords of the addresses in the command line:
+tests/cli/test_secrets.py.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
@@ -17,29 +19,42 @@ from typing import Final
 import click
 
 from ..errors import FencepostError
+from ..redaction import scrubbed
 from . import exits
 
+LONGEST_ADDRESS: Final = 4_096  # longer arguments, such as queries, are not searched for passwords: it takes too long
+
+# The module of each command or group; the function is named after the command, followed by `_command`.
 COMMANDS: Final = {
-    "init": "writing",
-    "append": "writing",
-    "read": "reading",
-    "tail": "reading",
-    "head": "reading",
-    "stats": "statistics",
-    "check": "checking",
-    "verify": "upkeep",
-    "backup": "upkeep",
+    "init": "files",
+    "append": "events",
+    "read": "events",
+    "tail": "events",
+    "head": "events",
+    "stats": "stats",
+    "check": "events",
+    "verify": "files",
+    "salvage": "files",
+    "backup": "files",
+    "copy": "copying",
+    "export": "exporting",
+    "import": "exporting",
     "postgres": "postgres",
     "demo": "demo",
     "pipeline": "pipeline",
     "lake": "lake",
     "audit": "audit",
+    "check-types": "consume",
+    "consume": "consume",
+    "consumers": "consumers",
+    "serve": "serve",
+    "healthcheck": "serve",
+    "keys": "serve",
 }
-"""Name of a command or group: the module that has it, under its name followed by `_command`."""
 
 
 class Commands(click.Group):
-    """A group whose commands are imported when they are asked for, and listed as above."""
+    """A group that imports the module of a command when it is used. Lists commands in the order of `COMMANDS`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -47,7 +62,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(import_module(f".{COMMANDS[cmd_name]}", __package__), f"{cmd_name}_command")
+        name = f"{cmd_name.replace('-', '_')}_command"
+        command = getattr(import_module(f".{COMMANDS[cmd_name]}", __package__), name)
         assert isinstance(command, click.Command)
         return command
 
@@ -63,13 +79,18 @@ def _print_version(context: click.Context, parameter: click.Parameter, wanted: b
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Which one this is."
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
 )
 def fencepost() -> None:
     """An event store with Dynamic Consistency Boundaries.
 
-    STORE is a path, which is an SQLite file, or the address of another engine's store. Commands
-    print tables on a terminal and JSON lines elsewhere.
+    STORE is the path of an SQLite file, or an address such as postgresql://USER@HOST/DATABASE. Commands
+    print tables if the output is a terminal, otherwise one JSON object per line.
     """
 
 
@@ -78,12 +99,16 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code; `exits` says which there are."""
+    """Run one command line and return its exit code, one of those in `exits`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # escape characters that the encoding lacks
+            stream.reconfigure(errors="backslashreplace")
+    print_error = partial(exits.print_error, addresses=_addresses(arguments))
     try:
-        # Not click's own `main`: it would answer a closed pipe and Ctrl-C in its own way.
+        # Not click's own `main`, which handles a closed pipe and Ctrl-C differently.
         with fencepost.make_context("fencepost", list(arguments)) as context:
             code = fencepost.invoke(context)
-        sys.stdout.flush()  # here, where a closed pipe can still be answered
+        sys.stdout.flush()  # here, where BrokenPipeError is still handled
         return code if isinstance(code, int) else exits.DONE
     except click.exceptions.Exit as ended:
         return ended.exit_code
@@ -91,18 +116,24 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return exits.MISUSED
     except click.ClickException as error:
-        exits.complain(exits.usage_line(error))
+        print_error(exits.usage_line(error))
         return exits.MISUSED
     except (KeyboardInterrupt, click.Abort):
         return exits.INTERRUPTED
     except BrokenPipeError:
-        # Python flushes once more at its end, and would complain: let that go nowhere.
+        # Python flushes standard output again when it exits, which would print another error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exits.OUTPUT_CLOSED
     except FencepostError as error:
-        exits.complain(str(error))
+        print_error(str(error))
         return exits.exit_code(error)
     except Exception:
-        traceback.print_exc()
-        exits.complain("this is a bug in Fencepost; please report it with the lines above")
+        click.echo(scrubbed(traceback.format_exc(), _addresses(arguments)), err=True, nl=False)
+        print_error("this is a bug in Fencepost; please report it with the lines above")
         return exits.BUG
+
+
+def _addresses(arguments: Sequence[str]) -> list[str]:
+    """Every argument or option value that may be an address, whether or not the command expects one there."""
+    texts = [*arguments, *(argument.partition("=")[2] for argument in arguments if argument.startswith("-"))]
+    return [text for text in texts if len(text) <= LONGEST_ADDRESS]

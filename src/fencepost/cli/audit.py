@@ -1,4 +1,4 @@
-"""`audit`: that every recorded decision was safe, proven again on Spark."""
+"""`audit`: prove on Spark that every recorded condition held."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import click
 
 from ..model import Query
 from . import exits
-from .options import POSITION, extras, json_option, query_json, store_argument
+from .escaping import printable
+from .options import extras, json_option, query_json, store_argument, upto_option
 from .output import Output
-from .sessions import master_option, spark_session
+from .spark_session import master_option, spark_session
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,40 +21,45 @@ if TYPE_CHECKING:
 
 @click.command("audit")
 @store_argument
-@click.option("--upto", type=POSITION, metavar="POSITION", help="Only up to POSITION.")
+@upto_option
 @click.option(
     "--what-if",
     "boundary",
     type=query_json,
     metavar="JSON",
-    help="How many decisions would have conflicted under this query; wallet:* is each wallet that one was about.",
+    help="Also count the decisions that this query would have refused; wallet:* is each wallet of a decision.",
 )
-@click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, metavar="ROWS", help="In each table.")
+@click.option(
+    "--top", type=click.IntRange(min=0), default=10, show_default=True, metavar="ROWS", help="Rows per table."
+)
 @master_option
 @json_option
 def audit_command(
     store: str, upto: int | None, boundary: Query | None, top: int, master: str, as_json: bool | None
 ) -> int:
-    """Prove again that every recorded condition held at its position.
+    """Prove that every recorded condition held at its position.
 
-    Also that ids are unique, positions grow and checksums agree; then which boundaries are the
-    busiest, how close calls were, and which are wider than the events that ever decided them. STORE
-    may be lake:FOLDER. Exits with 4 if a violation is found, and names it.
+    Also checks that ids are unique, positions grow and checksums agree, and reports the busiest boundaries, the
+    closest calls, and boundaries wider than the events that ever matched them. STORE may be lake:FOLDER. Exits
+    with 4 and names each violation if there is one, and with 5 if no condition was recorded: then nothing
+    was proven.
     """
     output = Output(as_json)
     with extras():
         from ..spark.auditing import audit, what_if
-        from ..spark.options import absolute
+        from ..spark.basics import address_of
         from ..spark.scanning import scan_of
-    scan_of(absolute(store)).open().close()  # what is wrong with it is said before Spark starts
+        from ..spark.watching import progress
+    scan_of(address_of(store)).open().close()  # report a wrong address before Spark starts
     with spark_session(master, "audit", output) as spark:
-        with output.progress.status("auditing") as status:
-            found = audit(spark, store, upto=upto, on_progress=lambda doing: status.update(f"auditing: {doing}"))
-            supposed = None if boundary is None else what_if(spark, store, boundary, upto=upto)
+        with progress(spark, "auditing", show=not output.progress.quiet) as say:
+            found = audit(spark, store, upto=upto, on_progress=lambda doing: say(f"auditing: {doing}"))
+            readable = all(violation.kind != "record" for violation in found.violations)
+            supposed = what_if(spark, store, boundary, upto=upto) if boundary is not None and readable else None
             tables = {"boundaries": found.busiest(top), "closest": found.closest(top), "wider": found.widest(top)}
         _print(output, found, supposed, tables)
         found.release()
-    return exits.DONE if found.sound else exits.UNSOUND
+    return {"sound": exits.DONE, "unsound": exits.UNSOUND, "unproven": exits.UNPROVEN}[found.verdict]
 
 
 def _print(output: Output, found: Audit, supposed: WhatIf | None, tables: dict[str, list[dict[str, Any]]]) -> None:
@@ -61,10 +67,17 @@ def _print(output: Output, found: Audit, supposed: WhatIf | None, tables: dict[s
         output.result(_as_json(found, supposed) | tables, "")
         return
     for violation in found.violations:
-        output.console.print(exits.printable(str(violation)), style="red")
+        output.console.print(printable(str(violation)), style="red")
     share = f"{found.covered:,} of {found.events:,} events were recorded, in {found.appends:,} appends"
-    if found.sound:
+    if found.verdict == "sound" and not found.unchecked:
         output.console.print(f"Sound: all {found.proven:,} recorded conditions held; {share}.", style="bold green")
+    elif found.verdict == "sound":
+        held = f"all {found.proven:,} recorded conditions held"
+        output.console.print(f"Nothing wrong in what was checked: {held}; {share}.", style="bold yellow")
+        output.console.print(f"Not checked: {'; '.join(found.unchecked)}.", style="yellow")
+    elif found.verdict == "unproven":
+        output.console.print(f"Nothing was proven: no condition was recorded; {share}.", style="bold yellow")
+        output.console.print("Open the store with record_conditions=True to record the conditions of its appends.")
     else:
         wrong = f"{found.refuted:,} of {found.proven:,} recorded conditions did not hold"
         named = f"{len(found.violations):,} violations are named"
@@ -73,7 +86,7 @@ def _print(output: Output, found: Audit, supposed: WhatIf | None, tables: dict[s
     if supposed is not None:
         output.console.print(
             f"Under that boundary {supposed.conflicts:,} of {supposed.decisions:,} decisions would have conflicted; "
-            f"it says something about {supposed.guarded:,} of them."
+            f"it applies to {supposed.guarded:,} of them."
         )
     for heading, (title, columns) in TABLES.items():
         if tables[heading]:
@@ -98,7 +111,7 @@ TABLES: dict[str, tuple[str, dict[str, str]]] = {
         {"first": "position", "after": "after", "margin": "margin", "window": "written past", "shape": "boundary"},
     ),
     "wider": (
-        "Wider than the events that ever decided them",
+        "Wider than the events that ever matched them",
         {"item": "asked for", "conditions": "conditions", "found": "types found", "unused": "never found"},
     ),
 }
@@ -114,7 +127,7 @@ def _table(title: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> T
     for name, heading in columns.items():
         table.add_column(heading, justify="right" if isinstance(rows[0][name], int) else "left")
     for row in rows:
-        table.add_row(*(Text(exits.printable(_cell(row[name]))) for name in columns))
+        table.add_row(*(Text(printable(_cell(row[name]))) for name in columns))
     return table
 
 
@@ -126,7 +139,9 @@ def _cell(value: Any) -> str:
 
 def _as_json(found: Audit, supposed: WhatIf | None) -> dict[str, Any]:
     said: dict[str, Any] = {
+        "verdict": found.verdict,
         "sound": found.sound,
+        "unchecked": found.unchecked,
         "head": found.head,
         "events": found.events,
         "appends": found.appends,

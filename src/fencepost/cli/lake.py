@@ -1,71 +1,162 @@
-"""`lake`: the log as Parquet files that prove themselves."""
+"""`lake`: the log as Parquet files with checksums."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ..opening import open as open_address
-from ..store import EventStore
 from . import exits
-from .options import POSITION, extras, file_path, json_option, open_store, store_argument
+from .copying import progress_bar
+from .escaping import printable
+from .options import extras, json_option, local_path, open_store, open_target, store_argument, upto_option
 from .output import Output
-from .sessions import master_option, spark_session
+from .spark_session import master_option, spark_session
 
 
 @click.group("lake")
 def lake_command() -> None:
-    """The log as Parquet files, with Delta and Iceberg tables over them."""
+    """Export the log to Parquet files, verify them, and restore a store from them."""
 
 
-@lake_command.command("export")
-@store_argument
-@click.argument("folder", type=click.Path(file_okay=False))
-@click.option("--upto", type=POSITION, metavar="POSITION", help="Only events up to POSITION.")
-@click.option(
+chunk_option = click.option(
     "--chunk",
     type=click.IntRange(min=1),
     default=250_000,
     show_default=True,
     metavar="EVENTS",
-    help="Events in a file.",
+    help="Events per file.",
 )
-@click.option("--delta", is_flag=True, help="Keep a Delta table over the files.")
-@click.option("--iceberg", is_flag=True, help="Keep an Iceberg table over the files.")
+retain_option = click.option(
+    "--retain-hours",
+    type=click.FloatRange(min=0),
+    default=24.0,
+    show_default=True,
+    metavar="HOURS",
+    help="How long files that merged ones replace are kept for readers.",
+)
+
+
+@lake_command.command("export")
+@store_argument
+@click.argument("folder", type=local_path)
+@upto_option
+@chunk_option
+@click.option("--delta", is_flag=True, help="Also maintain a Delta table over the files.")
+@click.option("--iceberg", is_flag=True, help="Also maintain an Iceberg table over the files.")
+@retain_option
 @master_option
 @json_option
 def export_command(
-    store: str, folder: str, upto: int | None, chunk: int, delta: bool, iceberg: bool, master: str, as_json: bool | None
+    store: str,
+    folder: str,
+    upto: int | None,
+    chunk: int,
+    delta: bool,
+    iceberg: bool,
+    retain_hours: float,
+    master: str,
+    as_json: bool | None,
 ) -> None:
-    """Bring the lake in FOLDER up to the head of STORE.
+    """Export events to the lake in FOLDER, up to the head of STORE, and merge its small files.
 
-    An export that is interrupted goes on where it was when it is run again.
+    An interrupted export continues where it stopped when it is run again.
     """
-    open_store(store).close()  # what is wrong with it is said before Spark starts
+    open_store(store).close()  # report a wrong address before Spark starts
     output = Output(as_json)
     with extras():
         from ..spark import lake
     with spark_session(master, "lake export", output) as spark, _progress(output, "exporting") as on_progress:
         done = lake.export(
-            spark, store, folder, upto=upto, chunk=chunk, delta=delta, iceberg=iceberg, on_progress=on_progress
+            spark,
+            store,
+            folder,
+            upto=upto,
+            chunk=chunk,
+            delta=delta,
+            iceberg=iceberg,
+            retain_s=3_600 * retain_hours,
+            on_progress=on_progress,
         )
     output.result(
         {"folder": folder, "files": done.files, "events": done.events, "upto": done.upto},
-        f"{folder} holds everything up to position {done.upto}: {done.events:,} events more, in {done.files} files.",
+        f"{folder} is complete up to position {done.upto}: {done.events:,} events were added, in {done.files} files.",
+    )
+
+
+@lake_command.command("follow")
+@store_argument
+@click.argument("folder", type=local_path)
+@click.option("--every", default="10 seconds", show_default=True, metavar="INTERVAL", help="How often to export.")
+@click.option("--once", is_flag=True, help="Export once, up to the head, and end.")
+@click.option("--checkpoint", type=local_path, metavar="PATH", help="Where progress is kept. Default: FOLDER/follow.")
+@chunk_option
+@retain_option
+@master_option
+@json_option
+def follow_command(
+    store: str,
+    folder: str,
+    every: str,
+    once: bool,
+    checkpoint: str | None,
+    chunk: int,
+    retain_hours: float,
+    master: str,
+    as_json: bool | None,
+) -> None:
+    """Keep the lake in FOLDER current, until interrupted: export new events of STORE, and merge small files."""
+    open_store(store).close()
+    output = Output(as_json)
+    with extras():
+        from ..engines.lake.files import existing_manifest
+        from ..spark import lake
+    trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
+    with spark_session(master, "lake follow", output) as spark:
+        place = checkpoint or str(Path(folder).absolute() / "follow")
+        query = lake.follow(
+            spark, store, folder, checkpoint=place, chunk=chunk, retain_s=3_600 * retain_hours, **trigger
+        )
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+    upto = existing_manifest(Path(folder)).upto
+    output.result({"folder": folder, "upto": upto}, f"{folder} is complete up to position {upto}.")
+
+
+@lake_command.command("compact")
+@click.argument("folder", type=local_path)
+@chunk_option
+@retain_option
+@master_option
+@json_option
+def compact_command(folder: str, chunk: int, retain_hours: float, master: str, as_json: bool | None) -> None:
+    """Merge the small files of the lake in FOLDER. Exports do it by themselves."""
+    output = Output(as_json)
+    with extras():
+        from ..engines.lake.files import existing_manifest
+        from ..spark import lake
+    existing_manifest(Path(folder))  # report a wrong folder before Spark starts
+    with spark_session(master, "lake compact", output) as spark:
+        done = lake.compact(spark, folder, chunk=chunk, retain_s=3_600 * retain_hours)
+    output.result(
+        {"folder": folder, "files_before": done.before, "files": done.after},
+        f"{folder} has {done.after} files of events; it had {done.before}.",
     )
 
 
 @lake_command.command("verify")
-@click.argument("folder", type=click.Path(file_okay=False))
+@click.argument("folder", type=local_path)
 @master_option
 @json_option
 def verify_command(folder: str, master: str, as_json: bool | None) -> int:
-    """Prove the files in FOLDER by their checksums and their events.
+    """Verify the checksums and positions of the files in FOLDER.
 
-    Exits with 4 if something is wrong, and says what and where.
+    Exits with 4 if a file is wrong, and names it.
     """
     output = Output(as_json)
     with extras():
@@ -76,39 +167,34 @@ def verify_command(folder: str, master: str, as_json: bool | None) -> int:
         output.result({"problems": problems}, "")
     else:
         for problem in problems:
-            output.console.print(exits.printable(problem), style="red")
-        sentence = f"Not sound: {len(problems)} problems." if problems else "Sound: all files are as the manifest says."
+            output.console.print(printable(problem), style="red")
+        sentence = f"Not sound: {len(problems)} problems." if problems else "Sound: all files agree with the manifest."
         output.console.print(sentence, style="bold red" if problems else "bold green")
     return exits.UNSOUND if problems else exits.DONE
 
 
 @lake_command.command("restore")
-@click.argument("folder", type=click.Path(file_okay=False))
+@click.argument("folder", type=local_path)
 @store_argument
 @json_option
 def restore_command(folder: str, store: str, as_json: bool | None) -> None:
-    """Put the events in FOLDER into STORE, with their positions, ids and times.
+    """Restore the events in FOLDER into STORE, with their positions, ids and times.
 
-    STORE is empty, or holds the beginning of the same log: then this goes on where it ends. An
-    SQLite file is made if need be.
+    STORE must be empty, or hold the beginning of the same log; then the restore continues from its head. An
+    SQLite file is created if it does not exist.
     """
     output = Output(as_json)
     with extras():
+        from ..engines.lake.files import existing_manifest
         from ..spark import lake
-        from ..spark.lake_files import read_manifest
-    read_manifest(Path(folder))  # before a file is made for nothing
-    with restorable(store) as opened, _progress(output, "restoring") as on_progress:
+    existing_manifest(Path(folder))  # before an SQLite file is created
+    with open_target(store) as opened, _progress(output, "restoring") as on_progress:
         head = lake.restore(folder, opened, on_progress=on_progress)
-    # The address may hold a password, so it is not repeated.
-    output.result({"head": head}, f"The store holds everything up to position {head}.")
-
-
-def restorable(address: str) -> EventStore:
-    """A restore has nothing to lose by a new file; other stores have to be there."""
-    return open_store(address) if file_path(address) is None else open_address(address)
+    output.result({"head": head}, f"The store is restored up to position {head}.")
 
 
 @contextmanager
 def _progress(output: Output, doing: str) -> Iterator[Callable[[int, int], None]]:
-    with output.progress.status(doing) as status:
-        yield lambda done, all: status.update(f"{doing}: up to position {done:,} of {all:,}")
+    """A bar of positions."""
+    with progress_bar(output) as on_progress:
+        yield lambda done, all: on_progress(doing, done, all)

@@ -1,22 +1,24 @@
-"""What several commands ask for in the same words: a store, a query, a range, a form of output."""
+"""Arguments and options that several commands take: a store, a query, a condition, a range, the form of the output."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
 
+from ..address import SQLITE, Address
 from ..errors import InvalidInput, StoreUnavailable
 from ..model import AppendCondition, Query
 from ..opening import open as open_address
+from ..redaction import redacted
 from ..store import EventStore
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-OTHER_SCHEMES = {"memory", "fdb"}  # of addresses without //, which would be taken for paths
 POSITION = click.IntRange(min=0)
 
 
@@ -39,75 +41,110 @@ def condition_json(text: str) -> AppendCondition:
 
 
 store_argument = click.argument("store")
+name_argument = click.argument("name")
+by_option = click.option("--by", metavar="AUTHOR", help="Who gives the command. Default: the user and the machine.")
 json_option = click.option(
     "--json/--table",
     "as_json",
     default=None,
-    help="JSON, or a table for people. A table on a terminal, JSON elsewhere.",
+    help="Print JSON lines, or tables. Default: tables on a terminal, JSON lines elsewhere.",
 )
 after_option = click.option(
-    "--after", type=POSITION, default=0, show_default=True, help="Only events above POSITION.", metavar="POSITION"
+    "--after", type=POSITION, default=0, show_default=True, help="Only events after POSITION.", metavar="POSITION"
 )
+upto_option = click.option(
+    "--upto", type=POSITION, metavar="POSITION", help="Only events up to and including POSITION."
+)
+
+
+def condition_option(help: str) -> Callable[[Command], Command]:
+    """--condition, which can be repeated; the command gets a tuple `conditions`."""
+    return click.option("--condition", "conditions", type=condition_json, metavar="JSON", multiple=True, help=help)
 
 
 def query_options(command: Command) -> Command:
-    """--type, --tag and --query, which `chosen_query` makes one query of."""
+    """--type, --tag and --query. The command gets one `query`, which is None without these options."""
+
+    @wraps(command)
+    def with_one_query(*, types: tuple[str, ...], tags: tuple[str, ...], query: Query | None, **others: Any) -> Any:
+        if query is None and (types or tags):
+            query = Query.of(types=types, tags=tags)
+        elif types or tags:
+            raise click.UsageError("--query is the complete query: put the types and tags into it")
+        return command(query=query, **others)
+
+    decorated: Any = with_one_query
     for option in (
-        click.option("--query", type=query_json, metavar="JSON", help="The whole query, instead of --type and --tag."),
         click.option(
-            "--tag", "tags", multiple=True, metavar="TAG", help="Events that have TAG; repeated: all of them."
+            "--query", type=query_json, metavar="JSON", help="The complete query, instead of --type and --tag."
         ),
-        click.option("--type", "types", multiple=True, metavar="TYPE", help="Events of TYPE; repeated: any of them."),
+        click.option(
+            "--tag", "tags", multiple=True, metavar="TAG", help="Only events with TAG; if repeated, with all of them."
+        ),
+        click.option(
+            "--type", "types", multiple=True, metavar="TYPE", help="Only events of TYPE; if repeated, of any of them."
+        ),
     ):
-        command = option(command)
-    return command
-
-
-def chosen_query(types: tuple[str, ...], tags: tuple[str, ...], query: Query | None) -> Query:
-    """Every event, when nothing is asked for."""
-    if query is None:
-        return Query.of(types=types, tags=tags)
-    if types or tags:
-        raise click.UsageError("--query is the whole query: put the types and tags into it")
-    return query
-
-
-def file_path(address: str) -> str | None:
-    """The path, if the address means an SQLite file."""
-    scheme, colon, rest = address.partition(":")
-    if scheme == "sqlite" and colon:
-        return rest
-    return None if "://" in address or (scheme in OTHER_SCHEMES and colon) else address
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
 
 
 def open_store(address: str) -> EventStore:
-    """A store that is there: only `init` makes one, so that a mistyped path does not."""
-    path = file_path(address)
-    if path is None:
+    """Open an existing store. Only `init` creates one, so a mistyped path does not."""
+    parsed = Address.parse(address)
+    if parsed.kind is not SQLITE:
         with extras():
-            return open_address(address)
-    check_exists(path)
-    return open_address(address, create=False)
+            return open_address(parsed)
+    check_exists(parsed.path)
+    return open_address(parsed, create=False)
+
+
+def open_source(address: str) -> EventStore:
+    """Open an existing store to read all of it. An SQLite file is never changed, not even to upgrade its format."""
+    parsed = Address.parse(address)
+    if parsed.kind is not SQLITE:
+        return open_store(address)
+    check_exists(parsed.path)
+    return open_address(parsed, create=False, read_only=True)
+
+
+def open_target(address: str) -> EventStore:
+    """Open a store to restore events into. An SQLite file is created if it does not exist; other stores must exist."""
+    return open_address(address) if Address.parse(address).kind is SQLITE else open_store(address)
 
 
 @contextmanager
 def extras() -> Iterator[None]:
-    """An engine whose extra is not installed says so, and which it is, when it is imported."""
+    """Turn the ImportError of an extra that is not installed into a usage error; its message names the extra."""
     try:
         yield
     except ImportError as error:
         raise click.UsageError(str(error)) from error
 
 
-def only_file(address: str, command: str) -> str:
-    """The path of a store that is an SQLite file, for commands that work on nothing else."""
-    path = file_path(address)
-    if path is None:
-        raise click.UsageError(f"{command} works on SQLite files, and {address!r} is none")
-    check_exists(path)
-    return path
+def sqlite_address(address: str, command: str) -> str:
+    """The address if it names an existing SQLite file; otherwise an error, for commands that work on files only."""
+    parsed = Address.parse(address)
+    if parsed.kind is not SQLITE:
+        raise click.UsageError(f"{command} works on SQLite files only, and {parsed} is not one")
+    check_exists(parsed.path)
+    return address
 
 
 def check_exists(path: str) -> None:
-    if not os.path.exists(path):
-        raise StoreUnavailable(f"{path}: there is no such store; make one with `fencepost init {path}`")
+    """Raise `StoreUnavailable` with advice if there is no file at this path."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        folder = os.path.dirname(os.path.abspath(path))
+        advice = f"create one with `fencepost init {path}`" if os.path.isdir(folder) else f"{folder} does not exist"
+        raise StoreUnavailable(f"{path}: there is no such store; {advice}") from None
+    except (OSError, ValueError):
+        pass  # opening the file reports the reason
+
+
+def local_path(text: str) -> str:
+    """The path of a file or folder. Refuses an address of a database, which may hold a password."""
+    if Address.parse(text).kind is not SQLITE:
+        raise click.BadParameter(f"expected a path, not the address {redacted(text)}")
+    return text

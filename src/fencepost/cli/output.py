@@ -1,9 +1,8 @@
-"""Tables for people, JSON lines for programs.
+"""Print results as tables on a terminal, and as JSON lines elsewhere.
 
-Which of them is chosen by `--json` and `--table`, else by whether the output is a terminal. An
-event table is printed page by page while it is read, so its columns are fixed by the first page;
-what does not fit is cut, and `--json` has it whole. Whatever comes out of a store is made
-printable first, since it may hold anything, such as sequences that steer a terminal.
+`--json` and `--table` override the default. Events are printed page by page while they are read, so the first page
+fixes the width of the columns. Cells that do not fit are cut; `--json` prints them in full. Stored text is escaped, as
+`escaping` describes.
 """
 
 from __future__ import annotations
@@ -16,24 +15,27 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ..model import SequencedEvent
-from .events import to_json
-from .exits import printable
+from .escaping import printable, without_controls
+from .json_lines import to_json
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 PAGE_EVENTS: Final = 1_024
-TYPE_WIDTH: Final = 30  # a column is as wide as what it holds, up to this
-TAGS_SHARE: Final = 0.6  # of what position, time and type leave; the data takes the rest
-TAGS_LEAST: Final = 12  # where there is less room than this, a column is left out
+TYPE_WIDTH: Final = 30  # the widest that the column of types becomes
+TAGS_SHARE: Final = 0.6  # of the width that position, time and type leave; the data gets the rest
+TAGS_LEAST: Final = 12  # narrower than this, another column is left out
 DATA_LEAST: Final = 12
 GAP: Final = 2
 
 
 class Output:
+    """Where a command prints its result: `json` says in which form."""
+
     def __init__(self, as_json: bool | None) -> None:
-        self.json = not sys.stdout.isatty() if as_json is None else as_json
+        self._terminal = sys.stdout.isatty()
+        self.json = not self._terminal if as_json is None else as_json
         self._widths: dict[str, int] | None = None
 
     @cached_property
@@ -44,20 +46,20 @@ class Output:
 
     @cached_property
     def progress(self) -> Console:
-        """For what is shown while something takes its time: never mixed into the output."""
+        """The console for progress, on standard error."""
         from rich.console import Console
 
         return Console(stderr=True, quiet=self.json or not sys.stderr.isatty())
 
     def result(self, value: Any, sentence: str) -> None:
-        """The outcome of a command: as JSON, or as a sentence."""
+        """Print the outcome of a command, as JSON or as a sentence."""
         if self.json:
             self._write(msgspec.json.encode(value))
         else:
             self.console.print(printable(sentence))
 
     def events(self, events: Sequence[SequencedEvent]) -> None:
-        """One page of events."""
+        """Print one page of events."""
         if self.json:
             for event in events:
                 self._write(to_json(event))
@@ -68,7 +70,7 @@ class Output:
         sys.stdout.flush()
 
     def _write(self, line: bytes) -> None:
-        sys.stdout.buffer.write(line + b"\n")
+        sys.stdout.buffer.write(without_controls(line, formats=self._terminal) + b"\n")
 
     def _page(self, events: Sequence[SequencedEvent]) -> Table:
         from rich.table import Table
@@ -113,7 +115,7 @@ def _cells(event: SequencedEvent) -> dict[str, str]:
 
 
 def _fitted(rows: Sequence[dict[str, str]], width: int) -> dict[str, int]:
-    """The columns that a terminal of this width has room for, and how wide they are."""
+    """The columns that fit a terminal of this width, and their widths."""
     longest = {heading: max(len(heading), *(len(row[heading]) for row in rows)) for heading in STYLES}
     widths = {POSITION: longest[POSITION], RECORDED: longest[RECORDED], TYPE: min(longest[TYPE], TYPE_WIDTH)}
     left = width - sum(widths.values()) - GAP * len(widths)

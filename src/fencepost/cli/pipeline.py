@@ -1,4 +1,4 @@
-"""`pipeline`: run a module of streaming queries, and show what Spark tells of them."""
+"""`pipeline`: run the streaming queries of a module, and show their progress."""
 
 from __future__ import annotations
 
@@ -8,32 +8,35 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .exits import printable
-from .options import extras, json_option, open_store
+from .escaping import printable
+from .options import extras, json_option, local_path, open_store
 from .output import Output
-from .sessions import master_option, spark_session
+from .spark_session import master_option, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from rich.table import Table
 
-    from ..spark.pipeline import Run, Told
+    from ..spark.pipeline import QueryProgress, Run
 
 SHOWN_ROWS = 20
 
 
 @click.command("pipeline")
 @click.argument("module")
-@click.option("--store", required=True, metavar="STORE", help="The store whose log is read, and written back to.")
+@click.option("--store", required=True, metavar="STORE", help="The store to read from and to write back to.")
 @click.option(
     "--folder",
     default="pipeline",
     show_default=True,
-    type=click.Path(file_okay=False),
-    help="For results and checkpoints; the same folder goes on where it was.",
+    type=local_path,
+    metavar="FOLDER",
+    help="Folder for results and checkpoints; a run with the same folder continues where the last one stopped.",
 )
 @click.option(
-    "--every", metavar="INTERVAL", help='Stay, with a batch every so often: "10 seconds". Without it: run once.'
+    "--every",
+    metavar="INTERVAL",
+    help='Run a batch at this interval, such as "10 seconds", until Ctrl-C. Default: run once.',
 )
 @master_option
 @json_option
@@ -42,10 +45,10 @@ def pipeline_command(
 ) -> None:
     """Run the streaming queries of MODULE on Spark.
 
-    MODULE, a name as in `import` or a file, has a function pipeline(spark, store, folder, trigger) that yields its
-    queries. It can be killed at any point and run again. With --every, Ctrl-C ends it.
+    MODULE is a module name as in `import`, or a file. It defines pipeline(spark, store, folder, trigger), which
+    yields streaming queries. A run that is killed can be repeated. With --every, Ctrl-C ends it.
     """
-    open_store(store).close()  # what is wrong with it is said before Spark starts
+    open_store(store).close()  # report a wrong address before Spark starts
     output = Output(as_json)
     with extras():
         from ..spark import pipeline
@@ -67,7 +70,7 @@ def _collected(frame: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in frame.limit(SHOWN_ROWS).collect()]
 
 
-def _summary(told: Told) -> dict[str, Any]:
+def _summary(told: QueryProgress) -> dict[str, Any]:
     return {
         "query": told.name,
         "batches": told.batches,
@@ -79,7 +82,7 @@ def _summary(told: Told) -> dict[str, Any]:
 
 @contextmanager
 def _watching(output: Output) -> Iterator[Callable[[Run], None]]:
-    """A line for each query while they run, and a bar for the stage that Spark is at."""
+    """While the queries run, show a line for each and a bar for the current stage of Spark."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
     columns = (
@@ -107,12 +110,12 @@ def _watching(output: Output) -> Iterator[Callable[[Run], None]]:
         yield watch
 
 
-def _line(told: Told) -> str:
+def _line(told: QueryProgress) -> str:
     lag = "" if told.lag is None else f", {told.lag:,} behind"
     return f"{told.rows:,} rows, {told.rate:,.0f} a second{lag}"
 
 
-def _queries(queries: list[Told]) -> Table:
+def _queries(queries: list[QueryProgress]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))

@@ -1,4 +1,5 @@
-"""Applications to try Fencepost with, for who has installed it: `fencepost demo wallet`.
+"""Applications to try Fencepost with, installed with the package.
 
-They are the examples of the source tree, which is where to read them.
+`fencepost demo wallet` runs the wallet service. Its rules and projections are also imported by the
+pipeline example, the notebook and the tests, so there is one copy of them: this one.
 """

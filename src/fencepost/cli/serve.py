@@ -1,0 +1,160 @@
+"""`fencepost serve`, `fencepost healthcheck` and `fencepost keys`: a store behind HTTP."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import FencepostError
+from .options import extras, json_option
+from .output import Output
+
+
+def _settings_options(command: Any) -> Any:
+    from ..server.settings import Settings
+
+    for each in reversed(fields(Settings)):
+        if each.name == "store":
+            continue
+        flag = "--" + each.name.replace("_", "-")
+        kind = type(each.default)
+        if kind is bool:
+            option = click.option(flag, each.name, is_flag=True, default=None, help=each.metadata["meaning"] + ".")
+        else:
+            shown = f" [default: {each.default}]" if each.default != "" else ""
+            option = click.option(flag, each.name, type=kind, default=None, help=each.metadata["meaning"] + "." + shown)
+        command = option(command)
+    return command
+
+
+@click.command("serve")
+@click.argument("store", required=False)
+@click.option("--config", type=click.Path(exists=True), help="A TOML file with settings.")
+@click.option("--show-config", is_flag=True, help="Print the settings that are in force, and exit.")
+@_settings_options
+def serve_command(store: str | None, config: str | None, show_config: bool, **flags: Any) -> None:
+    """Serve the store over HTTP until SIGTERM or Ctrl-C.
+
+    Every flag can be given as an environment variable, FENCEPOST_PORT for example, or in the TOML file; a flag takes
+    precedence over a variable, a variable over the file.
+    """
+    with extras():
+        from ..server import serving, settings, workers
+        from ..server.logs import configure
+    chosen = settings.load({"store": store, **flags}, file=config)
+    if show_config:
+        for name, value in chosen.shown().items():
+            click.echo(f"{name} = {json.dumps(value)}")
+        return
+    configure(chosen.log_format)
+    run = serving.runner()
+
+    def ready(port: int) -> None:
+        click.echo(f"listening on {chosen.host}:{port}", err=True)
+
+    serving.check(chosen)
+    run((serving.serve if chosen.workers == 1 else workers.supervise)(chosen, on_ready=ready))
+
+
+@click.command("healthcheck")
+@click.argument("url")
+@json_option
+def healthcheck_command(url: str, as_json: bool | None) -> None:
+    """Ask the server at URL whether it is ready; for service managers and containers.
+
+    The certificate of a server on this machine is not checked: it seldom names 127.0.0.1, and nothing secret is sent.
+    """
+    import ssl
+    from http.client import HTTPException
+    from urllib.error import URLError
+    from urllib.parse import urlsplit
+    from urllib.request import urlopen
+
+    from ..engines.remote.transport import is_this_machine
+
+    try:
+        trust = ssl.create_default_context()
+        if is_this_machine(urlsplit(url).hostname or ""):
+            trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+        with urlopen(url.rstrip("/") + "/readyz", timeout=5, context=trust) as answer:
+            status = answer.status
+    except (URLError, HTTPException, OSError, ValueError) as error:
+        raise click.ClickException(f"{url}: not ready: {error}") from None
+    Output(as_json).result({"ready": True, "status": status}, f"{url} is ready.")
+
+
+@click.group("keys")
+def keys_command() -> None:
+    """Keep the API keys of a server."""
+
+
+def _file_argument(command: Any) -> Any:
+    return click.argument("file", type=click.Path(dir_okay=False))(command)
+
+
+@keys_command.command("add")
+@_file_argument
+@click.argument("name")
+@click.option("--right", "rights", multiple=True, type=click.Choice(["read", "append", "admin"]), help="Any number.")
+@click.option("--tag", "tags", multiple=True, help="Limit the key to events that have one of these tags.")
+@click.option("--type", "types", multiple=True, help="Limit the key to events of these types.")
+@click.option("--days", type=click.IntRange(1), help="The key expires after this many days.")
+@json_option
+def add_command(
+    file: str,
+    name: str,
+    rights: tuple[str, ...],
+    tags: tuple[str, ...],
+    types: tuple[str, ...],
+    days: int | None,
+    as_json: bool | None,
+) -> None:
+    """Make a key and print it, once: the file keeps only its hash. Without --right, it may read and append."""
+    from ..server.access import Right
+    from ..server.keys import add_key
+
+    expires = None if days is None else datetime.now(timezone.utc).replace(microsecond=0) + timedelta(days=days)
+    made = add_key(
+        Path(file),
+        name,
+        rights=frozenset(Right(right) for right in rights or ("read", "append")),
+        expires=expires,
+        tags=frozenset(tags),
+        types=frozenset(types),
+    )
+    Output(as_json).result({"name": made.name, "key": made.secret}, made.secret)
+
+
+@keys_command.command("list")
+@_file_argument
+@json_option
+def list_command(file: str, as_json: bool | None) -> None:
+    """List the keys: names, rights, scopes and when they expire."""
+    from ..server.keys import read_keys
+
+    output = Output(as_json)
+    for key in read_keys(Path(file)):
+        expires = None if key.expires is None else key.expires.isoformat()
+        entry = {"name": key.name, "rights": key.rights, "tags": key.tags, "types": key.types, "expires": expires}
+        scope = ", ".join([*key.tags, *key.types]) or "everything"
+        output.result(entry, f"{key.name}: {', '.join(key.rights)}; {scope}; expires {expires or 'never'}")
+
+
+@keys_command.command("revoke")
+@_file_argument
+@click.argument("name")
+@json_option
+def revoke_command(file: str, name: str, as_json: bool | None) -> None:
+    """Remove a key. A running server refuses it within a second."""
+    from ..server.keys import revoke_key
+
+    try:
+        revoke_key(Path(file), name)
+    except FencepostError as error:
+        raise click.UsageError(str(error)) from None
+    Output(as_json).result({"name": name, "revoked": True}, f"{name} is revoked.")

@@ -1,0 +1,13 @@
+"""The wallet service: money that is never lost, doubled or overdrawn, over HTTP.
+
+    domain      the rules: events, projections, decisions
+    problems    errors, as problem+json
+    requests    the bodies that clients send, and their limits
+    encoding    answers as JSON
+    routing     calls the function that answers a request
+    app         the HTTP interface
+    serving     starts the server
+    page.html   a page that shows wallets live
+
+`fencepost demo wallet --store wallet.db --port 8000` serves it.
+"""

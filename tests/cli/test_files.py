@@ -1,0 +1,107 @@
+"""`verify`, `salvage` and `backup`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import apsw
+import pytest
+
+import fencepost
+
+from .conftest import Cli
+
+
+def test_verify_finds_nothing_in_a_sound_store(cli: Cli, wallets: str) -> None:
+    ran = cli("verify", wallets)
+    assert ran.code == 0
+    assert (ran.lines[0]["events"], ran.lines[0]["problems"]) == (4, [])
+
+
+@pytest.mark.parametrize("form", ["--json", "--table"])
+def test_verify_says_what_is_wrong_where(cli: Cli, wallets: str, form: str) -> None:
+    connection = apsw.Connection(wallets)
+    connection.execute("UPDATE events SET data = x'00' WHERE position = 2")
+    connection.close()
+    ran = cli("verify", wallets, form)
+    assert ran.code == 4
+    assert "event 2" in ran.out
+    assert "checksum" in ran.out
+
+
+def test_verify_says_which_part_is_damaged_and_which_events_are_intact(cli: Cli, wallets: str) -> None:
+    connection = apsw.Connection(wallets)
+    connection.execute("UPDATE events SET data = x'00' WHERE position = 2")
+    connection.close()
+    (said,) = cli("verify", wallets).lines
+    assert (said["sound"], "log" in said["damaged"], said["whole"]) == (False, True, [[1, 1], [3, 4]])
+    assert "Events 1, 3 to 4 are intact: `fencepost salvage`" in cli("verify", wallets, "--table").out
+
+
+def test_verify_calls_nothing_sound_that_has_no_checksum(cli: Cli, wallets: str) -> None:
+    connection = apsw.Connection(wallets)
+    connection.execute("INSERT INTO checkpoints VALUES ('old', '7', NULL)")
+    connection.close()
+    ran = cli("verify", wallets, "--table")
+    assert ran.code == 0
+    assert "Sound as far as there are checksums" in ran.out
+    assert "checkpoint 'old'" in ran.out
+
+
+def test_verify_of_a_file_that_is_cut_off_is_a_report(cli: Cli, wallets: str) -> None:
+    os.truncate(wallets, 5_000)
+    ran = cli("verify", wallets)
+    assert ran.code == 4
+    assert "truncated" in ran.lines[0]["problems"][0]
+
+
+@pytest.mark.parametrize("form", ["--json", "--table"])
+def test_salvage_saves_what_is_sound_and_says_what_is_lost(cli: Cli, wallets: str, tmp_path: Path, form: str) -> None:
+    saved = str(tmp_path / "saved.db")
+    connection = apsw.Connection(wallets)
+    connection.execute("UPDATE events SET data = x'00' WHERE position = 2")
+    connection.close()
+    ran = cli("salvage", wallets, saved, form)
+    assert ran.code == 4
+    if form == "--json":
+        (said,) = ran.lines
+        assert (said["head"], said["events"], said["lost"]) == (4, 3, [[2, 2]])
+    else:
+        assert "Lost: 1 events, at 2." in ran.out
+    assert cli("verify", saved).code == 0
+    assert [line["type"] for line in cli("read", saved).lines][1] == "fencepost.lost"
+
+
+def test_salvage_of_a_sound_store_loses_nothing(cli: Cli, wallets: str, tmp_path: Path) -> None:
+    saved = str(tmp_path / "saved.db")
+    assert cli("salvage", wallets, saved).code == 0
+    assert cli("read", saved).out == cli("read", wallets).out
+    assert cli("salvage", wallets, saved).code == 2
+
+
+def test_backup_is_a_store_of_the_same_events(cli: Cli, wallets: str, tmp_path: Path) -> None:
+    copy = str(tmp_path / "copy.db")
+    assert cli("backup", wallets, copy).lines == [{"to": copy, "head": 4}]
+    with fencepost.open(wallets) as one, fencepost.open(copy) as other:
+        assert list(one.read()) == list(other.read())
+
+
+def test_backup_overwrites_nothing(cli: Cli, wallets: str, tmp_path: Path) -> None:
+    taken = tmp_path / "letter.txt"
+    taken.write_text("Dear Ada")
+    ran = cli("backup", wallets, str(taken))
+    assert ran.code == 2
+    assert "name a new file" in ran.err
+    assert taken.read_text() == "Dear Ada"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("init", "memory:"), ("verify", "memory:"), ("backup", "memory:", "copy.db"), ("salvage", "memory:", "copy.db")],
+)
+def test_what_is_about_files_says_so(cli: Cli, arguments: tuple[str, ...]) -> None:
+    ran = cli(*arguments)
+    assert ran.code == 2
+    assert "SQLite files" in ran.err
+    assert not os.path.exists("memory:")
