@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# As pytest does by itself where the package was installed with its entry points.
+pytest_plugins = ("fencepost_pytest",)
+
 settings.register_profile("often", deadline=None, max_examples=60)
 settings.load_profile("often")
 
@@ -18,13 +21,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SPARK = Path(__file__).parent / "spark"
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run side by side, a file's tests stay together, and those that share a Spark share a process.
-
-    These come first, since they take longest.
-    """
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group("spark" if item.path.parent == SPARK else str(item.path)))
-        items.sort(key=lambda item: item.path.parent != SPARK)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests that share a Spark come first, since they take longest."""
+    items.sort(key=lambda item: item.path.parent != SPARK)

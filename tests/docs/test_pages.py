@@ -12,7 +12,7 @@ from fencepost.engines.sqlite import files
 
 from .pages import ROOT, page, sections
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 SCHEMA = (ROOT / "src/fencepost/engines/sqlite/schema.sql").read_text()
 TABLES = dict(re.findall(r"CREATE TABLE (\w+) \((.*?)\n\)", SCHEMA, re.DOTALL))
 
@@ -26,6 +26,35 @@ def test_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", path.read_text()):
         if "://" not in target and not target.startswith("#"):
             assert (path.parent / target.partition("#")[0]).exists(), target
+
+
+def links(path: Path) -> set[Path]:
+    """The pages that a page links to; a folder stands for its README."""
+    targets = (target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", path.read_text()))
+    found = ((path.parent / target).resolve() for target in targets if target and "://" not in target)
+    return {target / "README.md" if target.is_dir() else target for target in found}
+
+
+def test_every_page_can_be_reached_from_the_start_page() -> None:
+    reached, new = set(), {ROOT / "docs/README.md"}
+    while new:
+        reached |= new
+        new = {target for path in new for target in links(path) if target in PAGES} - reached
+    assert [str(path.relative_to(ROOT)) for path in PAGES if path not in reached and "site" not in path.parts] == []
+
+
+def test_every_decision_is_in_the_index_with_its_title() -> None:
+    index = page("docs/decisions/README.md")
+    for path in (ROOT / "docs/decisions").glob("0*.md"):
+        number, title = path.read_text().splitlines()[0].removeprefix("# ").split(": ", 1)
+        assert f"- [{number}]({path.name}): {title}\n" in index
+
+
+def test_no_page_says_to_install_from_a_registry() -> None:
+    """No registry has the package. Only the page on installing may mention one, to say so."""
+    for path in PAGES:
+        if path != ROOT / "docs/how-to/install.md":
+            assert not re.search(r"pip install [^&|\n]*\bfencepost\b(?!-\d)", path.read_text()), path
 
 
 def test_the_map_has_every_module_and_engine() -> None:
@@ -44,6 +73,16 @@ def test_the_map_has_every_module_of_the_sqlite_engine() -> None:
     text = page("docs/architecture.md")
     for path in (ROOT / "src/fencepost/engines/sqlite").glob("[a-z]*.py"):
         assert f"](../{path.relative_to(ROOT)})" in text, path.name
+
+
+def test_there_are_five_walks_of_at_most_eight_steps_through_modules() -> None:
+    walks = sections(sections(page("docs/architecture.md"), 2)["Five walks"], 3)
+    assert len(walks) == 5
+    for walk in walks.values():
+        numbers = [int(number) for number in re.findall(r"^(\d+)\. ", walk, re.MULTILINE)]
+        assert numbers == list(range(1, len(numbers) + 1))
+        assert 4 <= len(numbers) <= 8
+        assert "](../src/fencepost/" in walk
 
 
 def test_the_format_has_tables() -> None:
