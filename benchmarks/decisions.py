@@ -15,11 +15,11 @@ from time import thread_time
 from typing import Any, NamedTuple
 
 import msgspec
-from examples.wallet.domain import Balance, DepositMade, WalletOpened, withdraw
 
 from fencepost import AppendCondition, Event, EventStore, Placed, Query, QueryItem, SequencedEvent
-from fencepost.commit import Append, Verdict
+from fencepost.core.judging import Append, Verdict
 from fencepost.decisions import Decision, decision, encode
+from fencepost.demos.wallet.domain import Balance, DepositMade, WalletOpened, withdraw
 
 from .machine import facts
 
@@ -109,7 +109,7 @@ def least_us(*works: Callable[[], None]) -> list[float]:
 
 
 def costs() -> Iterator[Cost]:
-    once: Decision[Any] = withdraw
+    once: Decision[..., Any] = withdraw
     plain = decision(withdraw.function)
     numbers = count()
     for events in (1, 10):
@@ -119,7 +119,7 @@ def costs() -> Iterator[Cost]:
             def hand_written(store: EventStore = store, searched: bool = searched) -> None:
                 by_hand(store, "w1", f"x{next(numbers)}", searched)
 
-            def decided(store: EventStore = store, rule: Decision[Any] = rule) -> None:
+            def decided(store: EventStore = store, rule: Decision[..., Any] = rule) -> None:
                 rule(store, Balance("w1"), withdrawal_id=f"x{next(numbers)}", amount=1)
 
             yield Cost(f"{events} event{'s' if events > 1 else ''} read{name}", *least_us(hand_written, decided))

@@ -62,12 +62,12 @@ class FencepostCaller:
         self._store = store
 
     def append(self, facts: Sequence[Fact]) -> int:
-        return self._store.append([_event(fact) for fact in facts]).last
+        return self._store.append([fencepost_event(fact) for fact in facts]).last
 
     def append_if(self, facts: Sequence[Fact], types: Sequence[str], tags: Sequence[str], after: int) -> bool:
         condition = fencepost.AppendCondition(fencepost.Query.of(types=types, tags=tags), after=after)
         try:
-            self._store.append([_event(fact) for fact in facts], condition)
+            self._store.append([fencepost_event(fact) for fact in facts], condition)
         except fencepost.ConditionFailed:
             return False
         return True
@@ -83,7 +83,7 @@ class FencepostCaller:
         return self._store.head()
 
 
-def _event(fact: Fact) -> fencepost.Event:
+def fencepost_event(fact: Fact) -> fencepost.Event:
     return fencepost.Event(fact.type, tags=fact.tags, data=fact.data)
 
 
@@ -98,7 +98,7 @@ class Umadb:
         command = [Path(sys.executable).with_name("umadb"), "--listen", self._address, "--db-path", self.path]
         # It ends with us, however we end: the kernel is asked to see to that.
         self._server = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=_die_with_parent
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent
         )
         deadline = monotonic() + 20
         while True:
@@ -109,6 +109,10 @@ class Umadb:
                 if monotonic() > deadline:
                     raise
                 sleep(0.05)
+
+    @property
+    def process_id(self) -> int:
+        return self._server.pid
 
     def caller(self) -> UmadbCaller:
         return UmadbCaller(umadb.Client(f"http://{self._address}"))
@@ -155,7 +159,7 @@ def _uma_event(fact: Fact) -> Any:
     return umadb.Event(event_type=fact.type, data=fact.data, tags=list(fact.tags))
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     import ctypes
     import signal
 

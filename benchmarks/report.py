@@ -38,6 +38,9 @@ def write(results: Path, docs: Path) -> None:
     parts.append(_alone(embedded["alone"]))
     if stretches:
         parts.append(_stretches(stretches))
+    checking = results / "checking.json"
+    if checking.exists():
+        parts.append(_checking(json.loads(checking.read_text())))
     if NOTES.exists():
         parts.append(NOTES.read_text().strip())
     others = sorted(path for path in (docs / "benchmarks").glob("*.md"))
@@ -102,6 +105,24 @@ def _stretches(stretches: list[dict[str, float]]) -> str:
     lines += [
         f"| {row['events']:,.0f} | {row['rate']:,.0f} | {row['rate'] / first:.2f}x | {row['wait_ms']:.0f} ms |"
         for row in stretches
+    ]
+    return "\n".join(lines)
+
+
+def _checking(figures: dict[str, Any]) -> str:
+    lines = [
+        "## What checking costs",
+        "",
+        f"Reads of a SQLite store of {figures['events']:,} events, with the checks that are the default and with",
+        "`check_reads=False`, which is how events were read before there were checks. Microseconds of CPU time, both",
+        f"in turn, the best of {figures['rounds']} rounds: `python -m benchmarks.checking`.",
+        "",
+        "| work | checked | unchecked | speed with checks |",
+        "|---|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {row['work']} | {row['checked']:,.2f} | {row['unchecked']:,.2f} | {row['ratio']:.2f}x |"
+        for row in figures["rows"]
     ]
     return "\n".join(lines)
 

@@ -27,16 +27,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
+from tests.support.postgres import PostgresServer
 
 import fencepost
 from fencepost import Event, Query
 from fencepost.decisions import Projection, Tag, event, on
 from fencepost.spark import View, events, fold, lake, match, session
-from fencepost.spark.scanning import LARGE_EVENTS
-from fencepost.spark.selection import Selection
-from fencepost.spark.source import read_part
-from fencepost.spark.sqlite_scan import SqliteScan
-from fencepost.testing.postgres import PostgresServer
+from fencepost.spark.basics.tasks import LARGE_EVENTS
+from fencepost.spark.scanning import Selection
+from fencepost.spark.scanning.sqlite import SqliteScan
+from fencepost.spark.source.batch import read_partition
 
 from .machine import facts
 
@@ -168,6 +168,34 @@ def measure_scan(spark: SparkSession) -> Rows:
     return made
 
 
+def measure_hybrid(spark: SparkSession) -> Rows:
+    """The log as a lake with 1% of its events after it, beside the same events in Parquet and in the store."""
+    path = sqlite_log(EVENTS)
+    parquet, folder = str(FOLDER / f"events-{EVENTS}.parquet"), FOLDER / f"lake-{EVENTS}"
+    if not Path(parquet).exists():
+        events(spark, path).write.option("compression", "zstd").parquet(parquet)
+    if not folder.exists():
+        lake.export(spark, path, str(folder), upto=EVENTS * 99 // 100)
+    table = spark.read.parquet(parquet)
+    name = f"{EVENTS:,} events, 99% in a lake, 1% in SQLite"
+    made = []
+    for shown, columns, aim in (("all columns", None, 1.0), ("2 columns", NARROW, 0.8)):
+        stored = table if columns is None else table.select("position", "type")
+        hybrid = events(spark, path, columns=columns, lake=str(folder))
+        native = events(spark, f"lake:{folder}", columns=columns)
+        ours, theirs, past = best_of_each(*(partial(consume, frame) for frame in (hybrid, stored, native)))
+        made.append(row(f"{name}, {shown}", "events/s", EVENTS / ours, EVENTS / theirs, aim, "the same in Parquet"))
+        rate = EVENTS * 99 // 100 / past
+        made.append(row(f"lake alone, {shown}", "events/s", rate, EVENTS / theirs, None, "the same in Parquet"))
+    whole = events(spark, path, columns=NARROW, lake=str(folder))
+    counted, in_parquet, scanned = best_of_each(whole.count, table.count, events(spark, path).count)
+    for other, peer in ((in_parquet, "the same in Parquet"), (scanned, "the store without a lake")):
+        made.append(
+            row(f"count of {name}", "s", counted / other, None, None, peer) | {"ours": counted, "theirs": other}
+        )
+    return made
+
+
 class Prepared(DataSource):
     """As many events from a source that has nothing to do but hand them over: what Spark's own side of it takes."""
 
@@ -188,7 +216,7 @@ class PreparedReader(DataSourceReader):
         return [InputPartition(part) for part in range(-(-EVENTS // LARGE_EVENTS))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        first = next(read_part(SqliteScan(self._path), Selection(0, LARGE_EVENTS), self._schema))
+        first = next(read_partition(SqliteScan(self._path), Selection(0, LARGE_EVENTS), self._schema))
         for _ in range(min(EVENTS, LARGE_EVENTS) // first.num_rows):
             yield first
 
@@ -387,6 +415,7 @@ class Watched:
 
 PARTS: dict[str, Callable[[SparkSession], Rows]] = {
     "scan": measure_scan,
+    "hybrid": measure_hybrid,
     "postgres": measure_postgres,
     "fold": measure_fold,
     "match": measure_match,
@@ -410,9 +439,11 @@ def main() -> None:
         if name == "postgres" and not jdbc_driver():
             print("postgres: left out; Spark's JDBC source needs Debian's libpostgresql-jdbc-java", file=sys.stderr)
             continue
+        before = os.getloadavg()[0]
         figures = PARTS[name](spark)
         machine = facts("pyspark", "pyarrow", "adbc-driver-manager", "apsw")
-        result = {"machine": machine, "events": EVENTS, "figures": figures}
+        load = [round(before, 1), round(os.getloadavg()[0], 1)]
+        result = {"machine": machine, "events": EVENTS, "load": load, "figures": figures}
         (RESULTS / f"spark-{name}.json").write_text(json.dumps(result, indent=1))
         print(json.dumps(figures, indent=1))
         spark.stop()
@@ -429,14 +460,14 @@ def write(target: Path) -> None:
     machine = next(iter(results.values()))["machine"]
     lines = [INTRODUCTION.strip(), "", "| machine | |", "|---|---|"]
     lines += [f"| {name} | {what} |" for name, what in machine.items()]
-    lines += [
-        "",
-        "| work | unit | Fencepost | compared | ratio | aim | compared with |",
-        "|---|---|---:|---:|---:|---:|---|",
-    ]
+    lines += ["", *HEADINGS]
     for name in ("scan", "postgres", "fold", "match", "lake"):
         for figure in results.get(name, {}).get("figures", []):
             lines.append(_line(figure))
+    if "hybrid" in results:
+        before, after = results["hybrid"].get("load", ("?", "?"))
+        lines += ["", HYBRID.strip().format(before=before, after=after), "", *HEADINGS]
+        lines += [_line(figure) for figure in results["hybrid"]["figures"]]
     lines += ["", NOTES.strip()]
     if "memory" in results:
         lines += ["", "## Memory", "", MEMORY.strip(), "", "| events | scan, MiB | export, MiB |", "|---:|---:|---:|"]
@@ -466,6 +497,18 @@ def _aim(aim: float | None, ratio: float, unit: str) -> str:
     return f"{'≤' if aim < 0 else '≥'} {abs(aim):,g}{unit}{'' if reached else ' (missed)'}"
 
 
+HEADINGS = (
+    "| work | unit | Fencepost | compared | ratio | aim | compared with |",
+    "|---|---|---:|---:|---:|---:|---|",
+)
+
+HYBRID = """
+## A lake and the newest events as one DataFrame
+
+`events(spark, store, lake=...)`, in a run of its own. The machine had other work: its load average was {before} before
+the run and {after} after it, on 2 cores. So read the ratios, whose sides took turns, rather than the rates.
+"""
+
 INTRODUCTION = """
 # Benchmarks of the data pipeline on Spark
 
@@ -480,7 +523,7 @@ NOTES = """
   alone, whole columns at a time. The lines with batches that lie ready show what Python, socket and Java take when
   there is nothing to read: all that a source written in Python can reach. The rest is SQLite's: walking a row and
   handing over its columns costs about as much again. Two columns of Parquet are next to nothing, so no row-by-row
-  store comes near it. For many scans of one log, [export a lake](../how-to/spark.md#keep-a-lake).
+  store comes near it. For many scans of one log, [read its past from a lake](../how-to/spark.md#read-a-long-log-fast).
 - **`local[1]`** uses more than one core already, since Java and Python work at the same time; held to one core, it
   shows what a second one brings.
 - **A refresh** has the fixed costs of a Spark job, whatever there is to fold: finding the states that are touched, a

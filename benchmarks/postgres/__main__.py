@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from fencepost.testing.postgres import PostgresServer
+from tests.support.postgres import PostgresServer
 
 from ..machine import facts
 from . import appends, sizes, torture

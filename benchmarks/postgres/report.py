@@ -9,11 +9,11 @@ from typing import Any
 INTRODUCTION = """\
 # Benchmarks on PostgreSQL
 
-Fencepost, the `PostgresDCBRecorderTT` of `eventsourcing`, and a function of crablet's design (check, then
-insert; tags under a GIN index; only what is older than every running transaction counts), written for this
-comparison. All on one server from PyPI with `fsync` on, over a unix socket, in one run; clients are threads of
-Python processes on the same machine. Events have 200 bytes of data and 3 tags. Absolute figures tell about the
-machine, which was shared; the ratios are what counts.
+This page compares three stores: Fencepost, the `PostgresDCBRecorderTT` of `eventsourcing`, and a function that we
+wrote after crablet's design (check, then insert; a GIN index on tags; only events older than every running transaction
+count). All ran on one server from PyPI with `fsync` on, over a unix socket, in one run. Clients were threads of Python
+processes on the same machine. Events have 200 bytes of data and 3 tags. The machine was shared, so the ratios say more
+than the absolute figures.
 
     python -m benchmarks.postgres            # all; or one of: appends, sizes, torture
 """
@@ -28,18 +28,18 @@ MAX_CHECK, MAX_READ, MAX_BYTES = 1.5, 1.5, 0.8  # aims: a million events to 10,0
 LIMITS = """\
 ## What limits it
 
-- **One caller** waits for a sync and for two processes to wake each other. The server does nothing else that it could
-  leave: an append is four system calls, to receive, to write, to sync and to answer. What is left besides is the
-  insertion into five indexes, and Python: [what was measured](../decisions/022-postgres-json-batches.md).
-- **Many callers** of one process share Python's lock, and waking a thread costs more than waking a task. Clients and
-  server want the same two cores, so these rates differ by a third between runs: of the three that were made last,
-  64 callers reached ten times the rate of `eventsourcing` in two.
-- **Several processes** take turns at the store's lock, and each commits for itself. What one of them appends makes
-  the others look at their conditions, which one process with as many callers need not.
-- **Bytes**: most of them are the event itself. Positions of a tag grow in the middle of an index, so its pages are
-  split in halves, of which one stays half full. `REINDEX INDEX CONCURRENTLY` packs them.
-- **Two warm tags that never meet**: every event of one of them is looked at, and in a larger store each is on a
-  page of its own.
+- **One caller** waits for a sync and for two processes to wake each other. The server makes only four system calls for
+  an append: to receive, to write, to sync and to answer. The rest is the insertion into five indexes, and Python:
+  [what was measured](../decisions/022-postgres-json-batches.md).
+- **Many callers** of one process share Python's interpreter lock, and waking a thread costs more than waking a task.
+  Clients and server compete for the same two cores, so these rates differ by a third between runs: in two of the last
+  three runs, 64 callers reached ten times the rate of `eventsourcing`.
+- **Several processes** take turns at the lock of the store, and each makes its own commits. After an append of one
+  process, the server must check the conditions of the others. With one process and as many callers it need not.
+- **Bytes**: most of them are the event itself. New positions of a tag are inserted in the middle of an index, so its
+  pages are split in halves, one of which stays half full. `REINDEX INDEX CONCURRENTLY` packs them.
+- **Two warm tags that never meet**: the server reads every event of one of them, and in a larger store each event is on
+  a page of its own.
 """
 TASKS = "fencepost, tasks"
 
@@ -69,7 +69,7 @@ def _machine(machine: dict[str, str]) -> str:
             "",
             "**The machine was busy with other work when appends were measured**: the rates are too low, and the",
         ]
-        lines += ["ratios of few callers, who mostly wait to be woken, are the least reliable."]
+        lines += ["ratios for few callers, which mostly wait to be woken, are the least reliable."]
     return "\n".join(lines)
 
 
@@ -99,8 +99,8 @@ def _appends(rows: list[dict[str, Any]]) -> str:
     lines = [
         "## Appends",
         "",
-        "Appends a second, to stores of 100,000 events, by threads; and, for Fencepost, by as many tasks of one",
-        "asyncio loop. Then how many times faster Fencepost is, by threads / by tasks, and the aim for either.",
+        "Appends per second to stores of 100,000 events, by threads and, for Fencepost, also by as many tasks of one",
+        "asyncio loop. The last columns say how many times faster Fencepost is, by threads / by tasks, with the aim.",
         "",
         "| append | processes | callers | Fencepost | tasks | eventsourcing | crablet's "
         "| of eventsourcing | of crablet's |",
@@ -135,9 +135,10 @@ def _torture(rows: list[dict[str, Any]]) -> str:
     lines = [
         "## What is lost under load",
         "",
-        "Twelve clients in three processes count up three counters, each append on the condition that nobody has",
-        "counted since, and append notes without a condition; two pollers follow. A lost conflict is an append that",
-        "was accepted although its condition was broken; a skipped event is in the log and was never seen by a poller.",
+        "Twelve clients in three processes increment three counters. Each increment has the condition that no other",
+        "client has incremented the counter since. The clients also append notes without a condition, and two pollers",
+        "follow the log. A lost conflict is an append that was accepted although its condition failed. A skipped event",
+        "is in the log, but no poller saw it.",
         "",
         "| store | appends | lost conflicts | skipped events |",
         "|---|---:|---:|---:|",

@@ -109,7 +109,7 @@ def _tag_read(url: str, schema: str) -> dict[str, float]:
             return connection.execute(statement, [positions], binary=True).fetchall()
 
         def by_tag() -> object:
-            return list(store._engine.scan(Query.of(tags={"branch:77"}), after=0, upto=LARGE))
+            return list(store.engine.scan(Query.of(tags={"branch:77"}), after=0, upto=LARGE))
 
         return {"read of 100 by tag, us": _best_us(by_tag), "read of 100 by primary key, us": _best_us(by_key)}
 

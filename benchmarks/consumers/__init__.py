@@ -1,0 +1,1 @@
+"""How fast consumers are; `make bench-consumers`."""

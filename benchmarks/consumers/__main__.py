@@ -1,0 +1,147 @@
+"""Consumers beside a plain read, read models beside those of `eventsourcing`, wake-up, and what idle consumers cost.
+
+Every figure of a run is from the same machine and the same minutes. Ratios count, since the disk and the other
+programs of a machine differ.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median, quantiles
+from time import perf_counter, process_time, sleep
+
+from tests.support.postgres import PostgresServer
+
+import fencepost
+from benchmarks.consumers import peer
+from benchmarks.machine import facts
+from fencepost import EventStore
+from fencepost.consumers import Consumer, ReadModel, consumer, start
+from fencepost.decisions import Projection, Tag, encode, event, on
+
+EVENTS = 100_000
+KEYS = 1_000
+WAKE_UPS = 300
+IDLE = 100
+IDLE_S = 10.0
+SETTLED_S = 8.0  # until idle consumers have saved their cursors
+PEER_EVENTS = 2_000  # fewer, since it commits each event by itself
+
+
+@event
+class Added:
+    key: Tag
+    amount: int
+
+
+class Total(Projection):
+    key: Tag
+    total: int = 0
+
+    @on
+    def _(self, event: Added) -> None:
+        self.total += event.amount
+
+
+def fill(store: EventStore) -> None:
+    for begin in range(0, EVENTS, 1_000):
+        store.append([encode(Added(f"k{number % KEYS}", 1)) for number in range(begin, begin + 1_000)])
+
+
+def rate(work: Callable[[], None]) -> float:
+    began = perf_counter()
+    work()
+    return EVENTS / (perf_counter() - began)
+
+
+def plain_read(store: EventStore) -> float:
+    types = {"Added"}
+    return rate(lambda: [None for _ in store.read(fencepost.Query.of(types=types))] and None)
+
+
+def caught_up(store: EventStore, chosen: Consumer) -> float:
+    with start(store, chosen) as runner:
+        following = runner.followings[0]
+
+        def work() -> None:
+            while following.position < EVENTS:
+                sleep(0.01)
+
+        return rate(work)
+
+
+def no_op(store: EventStore, name: str) -> Consumer:
+    @consumer(name)
+    def handler(event: Added) -> None: ...
+
+    return handler
+
+
+def wake_up_ms(store: EventStore) -> list[float]:
+    seen: list[float] = []
+
+    @consumer("wake-up", start_after=store.head())
+    def handler(event: Added) -> None:
+        seen.append(perf_counter())
+
+    taken = []
+    with start(store, handler):
+        for number in range(WAKE_UPS):
+            store.append([encode(Added("k", 1))])
+            began = perf_counter()
+            while len(seen) <= number:
+                sleep(0.0002)
+            taken.append(max(0.0, seen[-1] - began) * 1_000)
+    return taken
+
+
+def idle_share(store: EventStore) -> float:
+    head = store.head()
+    made = []
+    for number in range(IDLE):
+
+        @consumer(f"idle-{number}", start_after=head)
+        def handler(event: Added) -> None: ...
+
+        made.append(handler)
+    with start(store, *made) as runner:
+        while not all(each.worker is not None and each.worker.idle for each in runner.followings):
+            sleep(0.05)
+        sleep(SETTLED_S)
+        before = process_time()
+        sleep(IDLE_S)
+        return (process_time() - before) / IDLE_S
+
+
+def main() -> None:
+    found: dict[str, float] = {}
+    with (
+        tempfile.TemporaryDirectory(dir=".") as folder,
+        PostgresServer() as server,
+        fencepost.open(Path(folder) / "log.db") as store,
+    ):
+        fill(store)
+        found["plain read, events/s"] = median(plain_read(store) for _ in range(3))
+        found["no-op consumer, events/s"] = median(caught_up(store, no_op(store, f"no-op-{n}")) for n in range(3))
+        sqlite = ReadModel(Total, into=str(Path(folder) / "views.db"), table="totals")
+        found["read model into SQLite, events/s"] = caught_up(store, sqlite)
+        postgres = ReadModel(Total, into=server.url(), table="totals")
+        found["read model into PostgreSQL, events/s"] = caught_up(store, postgres)
+        found["eventsourcing's runner into PostgreSQL, events/s"] = peer.rate(server.url(), PEER_EVENTS, KEYS)
+        wake_ups = wake_up_ms(store)
+        found["wake-up, median ms"] = median(wake_ups)
+        found["wake-up, p99 ms"] = quantiles(wake_ups, n=100)[98]
+        found[f"{IDLE} idle consumers, share of a core"] = idle_share(store)
+    found["no-op consumer / plain read"] = found["no-op consumer, events/s"] / found["plain read, events/s"]
+    for name, value in found.items():
+        print(f"{name:<60}{value:>14,.2f}")
+    Path("benchmarks/results/consumers.json").write_text(
+        json.dumps({"machine": facts("apsw", "psycopg", "eventsourcing"), "figures": found}, indent=1) + "\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
