@@ -1,46 +1,61 @@
-# What there is to do here. `make demo` and `make test` set themselves up on a fresh clone.
+# The targets. Each of them, except clean and test-pythons, sets up .venv first if it does not exist.
 #
 #   make                 check and test
 #   make setup           .venv with every extra
-#   make demo            wallets under attack, then on Spark, in a minute
-#   make test            the tests, but for the slowest on Spark
-#   make test-slow       those: clusters, Spark Connect, kill -9
-#   make test-all        all of them
-#   make check           ruff, mypy, import-linter
-#   make bench           against other stores, in one run, as ratios
+#   make demo            attack wallets from several processes, then process the log on Spark; takes a minute
+#   make test            the tests, without the slow ones
+#   make test-slow       the slow tests: Spark clusters, Spark Connect, kill -9, HTTP; and random cases, many of them
+#   make test-thorough   the tests that try random cases, with many more of them
+#   make test-all        all tests
+#   make brokers         install NATS, RabbitMQ and Redis for the next target, with apt-get as root
+#   make test-brokers    the outbox on real brokers, which the tests start, kill and start again on loopback
+#   make soak-brokers    kills, suspends and restarts brokers and processes that publish to them, at random, for a minute
+#   make test-fdb        the FoundationDB tests on a real cluster: FENCEPOST_TEST_FDB=<cluster file>
+#   make test-pythons    the core suites, on each of Python 3.11, 3.12 and 3.13 that is installed
+#   make soak            kills, suspends and pauses processes that share consumers, for some minutes
+#   make torture         random attacks on the stores, for some minutes
+#   make check           ruff, mypy, import-linter, typed samples by mypy and pyright
+#   make docs            the documentation as a site, in build/site; fails on a broken link
+#   make dist            the source distribution and the wheel, in dist; tests the wheel in a fresh environment
+#   make bench           compare with other stores, in one run, as ratios
 #   make bench-postgres  the same for the PostgreSQL engine
 #   make bench-spark     the same for the data pipeline
 #   make bench-wallet    the same for a whole service
+#   make bench-server    the same for the server
+#   make bench-consumers read models, wake-up and idle consumers, beside a plain read
 #   make proofs          the proofs, with Coq
 #   make models          the models, with TLC
-#   make clean           remove what all of these have made, except .venv
+#   make clean           remove everything that these targets create, except .venv and .venv-*
 #
 # PYTHON is the interpreter that .venv is made with: make setup PYTHON=python3.13
 
 PYTHON ?= python3
-EXTRAS := postgres,foundationdb,server,spark,lake,dev
+EXTRAS := postgres,foundationdb,server,spark,lake,kafka,nats,rabbitmq,redis,docs,dev
 BIN := .venv/bin
 READY := .venv/ready
-PYTEST := -q -n 2 --dist loadgroup --no-loadscope-reorder
+PYTEST := -q -n 2 --dist loadfile --no-loadscope-reorder
+
+# Tests that try cases at random: many in test-slow, and few in test.
+THOROUGH = $(shell grep -rl --include='test_*.py' 'tests.support.thorough' tests)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := all
-.PHONY: all setup demo test test-slow test-all check bench bench-postgres bench-spark bench-wallet clean
+.PHONY: all setup demo test test-slow test-thorough test-all brokers test-brokers soak-brokers test-fdb test-pythons check docs dist torture soak bench bench-postgres bench-spark bench-wallet bench-server bench-consumers clean
 
 all: check test
 
 setup: $(READY)
 
-# The stamp is as old as the last set-up: it runs again when what is needed has changed.
+# The set-up runs again when pyproject.toml or constraints.txt are newer than this file.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	    echo "Fencepost needs Python 3.11 or newer, and $(PYTHON) is none; name one: make PYTHON=python3.13" >&2; exit 1; }
-	@# Debian packs what makes environments apart from Python.
+	    echo "Fencepost needs Python 3.11 or newer, and $(PYTHON) is older; name another: make PYTHON=python3.13" >&2; exit 1; }
+	@# Debian has the module venv in a package of its own.
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	    test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null; } || { \
-	    echo "Python cannot make environments here; install Debian's python3-venv, then make again" >&2; exit 1; }
+	    echo "Python cannot create virtual environments here: install the package python3-venv, then run make again" >&2; exit 1; }
 	@echo "Setting up .venv with every extra, which takes a few minutes the first time ..."
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --upgrade pip -c constraints.txt
@@ -50,20 +65,67 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	@$(BIN)/python -m examples.demo
 
+# These take minutes: they start clusters, kill and suspend processes again and again, and run the contract suite over HTTP.
+SLOW := tests/spark/slow tests/server/slow tests/server/test_workers.py tests/consumers/slow tests/consumers/test_taking_over.py \
+    tests/consumers/outbox/test_taking_over.py tests/soak
+
 test: $(READY)
-	$(BIN)/python -m pytest $(PYTEST) --ignore=tests/spark/slow
+	$(BIN)/python -m pytest $(PYTEST) $(addprefix --ignore=,$(SLOW) tests/brokers)
 
-# What starts clusters of its own, or kills Spark again and again, takes minutes more.
 test-slow: $(READY)
-	$(BIN)/python -m pytest $(PYTEST) tests/spark/slow
+	$(BIN)/python -m pytest $(PYTEST) $(SLOW)
 
-test-all: test test-slow
+# The tests that try random cases, with many more of them than in make test.
+test-thorough: $(READY)
+	FENCEPOST_TEST_THOROUGH=1 $(BIN)/python -m pytest $(PYTEST) $(THOROUGH)
+
+test-all: test test-slow test-thorough
+
+# As root this installs Debian's packages; otherwise it says what to install.
+BROKERS := nats-server rabbitmq-server redis-server
+brokers:
+	@PATH="$$PATH:/usr/sbin:/usr/local/sbin"; missing=; \
+	for each in $(BROKERS); do command -v $$each >/dev/null || missing="$$missing $$each"; done; \
+	if test -z "$$missing"; then echo "Installed: $(BROKERS)"; \
+	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq $$missing; \
+	else echo "Install these brokers, then run make test-brokers:$$missing" >&2; exit 1; fi
+
+test-brokers: $(READY)
+	$(BIN)/python -m pytest -q tests/brokers
+
+soak-brokers: $(READY)
+	$(BIN)/python -m tests.brokers.soak
+
+# These kill and suspend server processes of the cluster that FENCEPOST_TEST_FDB names: use a cluster made for tests.
+test-fdb: $(READY)
+	@test -n "$(FENCEPOST_TEST_FDB)" || { \
+	    echo "Name the cluster file of a FoundationDB cluster made for tests: make test-fdb FENCEPOST_TEST_FDB=fdb.cluster" >&2; exit 1; }
+	FENCEPOST_TEST_FDB="$(FENCEPOST_TEST_FDB)" $(BIN)/python -m pytest -q --timeout 3600 \
+	    tests/foundationdb/test_contract.py tests/foundationdb/cluster
+
+# Each version gets an environment of its own, .venv-3.12 for example, which takes minutes the first time.
+test-pythons:
+	$(PYTHON) .ci/pythons.py
 
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.typed
+
+docs: $(READY)
+	$(BIN)/python -m sphinx -b html --fail-on-warning --keep-going -q -c docs/site -d build/doctrees . build/site
+	@echo "The documentation is in build/site: open build/site/index.html"
+
+dist: $(READY)
+	$(BIN)/python .ci/dist.py
+
+soak: $(READY)
+	$(BIN)/python -m tests.soak
+
+torture: $(READY)
+	$(BIN)/python -m tests.torture
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
@@ -77,11 +139,16 @@ bench-spark: $(READY)
 bench-wallet: $(READY)
 	$(BIN)/python -m benchmarks.wallet
 
-clean:
-	rm -rf build dist proofs/_build .bench-* src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find . -path ./.venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+bench-server: $(READY)
+	$(BIN)/python -m benchmarks.server
+bench-consumers: $(READY)
+	$(BIN)/python -m benchmarks.consumers
 
-# What these run in Python, they run in .venv; to make it, PYTHON must stay what it is.
+clean:
+	rm -rf build dist proofs/_build .bench-* spark-warehouse src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# These targets run Python from .venv. `private` keeps PYTHON as it is for the target that creates .venv.
 -include proofs/proofs.mk
 -include models/models.mk
 proofs vectors models models-small: private override PYTHON := $(BIN)/python

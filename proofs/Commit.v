@@ -1,4 +1,4 @@
-(** The judgement of commit.py: what becomes of an append.
+(** The judgement of core/judging.py: what becomes of an append.
 
     A [Store] is what is committed: the log and the checkpoints.  A [Ledger] is
     how a batch sees it: the committed store, and what the batch has staged on

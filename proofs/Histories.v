@@ -131,7 +131,7 @@ Proof.
     apply Nat.ltb_lt, last_in_above; eauto.
 Qed.
 
-(** The judgement of commit.py admits the same histories, apart from what ids,
+(** The judgement of core/judging.py admits the same histories, apart from what ids,
     [unless] and checkpoints refuse besides. *)
 Definition FreshIds (st : Store) (a : Append) : Prop :=
   forall s i, In s (log st) -> In i (ids (events a)) -> id (event s) <> Some i.
