@@ -300,7 +300,7 @@ class Metrics:
 
 
 def text_of(own: Snapshot, others: Iterable[Snapshot] = ()) -> bytes:
-    """The metrics of a process and of others together."""
+    """The metrics of one worker process and of the other ones together."""
     together = Metrics()
     for metric in METRICS:  # not added: of some metrics, only those of one process count
         for labels, value in own.values.get(metric.name, ()):
