@@ -13,7 +13,8 @@ import pytest
 
 import fencepost
 from fencepost import Event, EventStore, SequencedEvent
-from fencepost.consumers import Consumer, TargetRefused, consumer, run, run_async, start
+from fencepost.consumers import Consumer, TargetRefused, consumer, run, run_async, start, working
+from fencepost.consumers.sessions import Session
 from fencepost.decisions import DefinitionError, encode
 from fencepost.observing import observe
 
@@ -286,3 +287,20 @@ def test_observers_are_told_of_batches(place: Place, store: EventStore) -> None:
         add(store, 10)
         eventually(lambda: "BatchHandled" in told)
     assert "LeadChanged" in told
+
+
+def test_an_idle_consumer_says_how_far_it_has_come_over_other_events(
+    place: Place, store: EventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read model that waits for its predecessor to be published depends on it."""
+    monkeypatch.setattr(working, "IDLE_S", 0.2)
+    reached: list[int] = []
+    monkeypatch.setattr(Session, "caught_up", lambda self, position: reached.append(position))
+    first = add(store)
+    with start(store, effects_into(place)):
+        eventually(lambda: max(reached, default=0) >= first)
+        other = store.append([encode(Other("a"))]).last
+        eventually(lambda: max(reached) >= other)
+        add(store)
+        eventually(lambda: len(place.effects()) == 2)
+    assert place.effects() == positions(store)

@@ -461,3 +461,26 @@ def test_a_reading_after_more_than_the_file_can_count_is_empty(open_store: Open)
     other.append([Event("T1", tags={"a"})])
     with sqlite_of(one)._writing:  # so what the other has appended is not taken into the tail
         assert list(one.read(A, after=2**70)) == []
+
+
+def test_a_waiting_reader_looks_for_the_head_only_after_a_commit(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting, writing = open_store(), open_store()
+    engine = sqlite_of(waiting)
+    looked: list[int] = []
+    read = fetching.Head.read
+
+    def noting(self: fetching.Head, connection: apsw.Connection) -> int:
+        looked.append(read(self, connection))
+        return looked[-1]
+
+    monkeypatch.setattr(fetching.Head, "read", noting)
+    monkeypatch.setattr(sizes, "POLL_S", 0.001)
+    assert engine.wait(0, timeout_s=0.1) == 0
+    assert looked == [0]
+    for expected in (1, 2):
+        writing.append(tagged("a"))
+        assert engine.wait(expected - 1, timeout_s=60) == expected
+        assert engine.wait(expected, timeout_s=0.01) == expected
+        assert looked == list(range(expected + 1))

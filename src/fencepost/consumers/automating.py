@@ -179,7 +179,7 @@ class AutomationWorker(Worker):
         except StoreError as error:
             raise TargetTrouble(error) from error
         except Exception as error:
-            self._failed(event, error)
+            self._attempts.failed(self._store, self._consumer, event, text_of(error))
             self._retries.append((self._attempts[item.position][1], item, keys))
             return False
         finally:
@@ -249,12 +249,12 @@ class AutomationWorker(Worker):
             self.saved, self._saved_at = agenda.watermark, monotonic()
         self._unsaved = self._unsaved and not now
 
-    def _wait(self) -> None:
+    def _wait(self) -> bool:
         """Wait until an item is due, there is an event to read, or the state of the automation changes."""
         agenda = self._start()
         wait_s = self._wait_s(agenda)
         if wait_s <= 0 or self._attention:
-            return
+            return False
         if self._subscription is None or self._subscribed_s != wait_s:
             self._drop_subscription()
             query = self._consumer.followed
@@ -265,12 +265,13 @@ class AutomationWorker(Worker):
         for event in subscription:
             if event.position > agenda.cursor:
                 self.idle = False
-                return
+                return False
         self.idle = False
         if self._attention or monotonic() - began < wait_s:
             self._drop_subscription()  # another thread has stopped it
         elif monotonic() - self._saved_at >= IDLE_S:
             self._save_watermark(agenda, now=True)
+        return False  # an item may be due
 
     def _wait_s(self, agenda: Agenda) -> float:
         waits = [IDLE_S]

@@ -70,6 +70,7 @@ class Worker:
         self._wakeup = Wakeup()
         self._ended = False
         self._attention = False
+        self._quiet = False  # the subscription has waited in vain, so there is nothing to read
         self._subscription: Subscription | None = None
         self._since_subscribed = 0
         self._saved_at = monotonic()
@@ -104,7 +105,7 @@ class Worker:
         try:
             while not self._ended:
                 if self._attention:
-                    self._attention = False
+                    self._attention = self._quiet = False
                     self._drop_subscription()
                 self._turn(self._recorder.control)
         finally:
@@ -138,8 +139,8 @@ class Worker:
             return
         elif self.lease.number in control.stops:
             self._sleep()
-        elif not self._catch_up():
-            self._wait()
+        elif self._quiet or not self._catch_up():
+            self._quiet = self._wait()
 
     def _sleep(self) -> None:
         self.idle = True
@@ -188,8 +189,8 @@ class Worker:
         self._recorder.refresh()  # so that dead letters of the other partitions are known
         return True
 
-    def _wait(self) -> None:
-        """Wait until there is an event after the cursor, or the state of the consumer changes."""
+    def _wait(self) -> bool:
+        """Wait until there is an event after the cursor, or the state of the consumer changes. True: there is none."""
         if self._since_subscribed > SHORT:
             self._drop_subscription()
         if self._subscription is None:
@@ -197,19 +198,21 @@ class Worker:
             self._since_subscribed = 0
         subscription, began = self._subscription, monotonic()
         if self._attention:
-            return
+            return False
         self.idle = True
         for event in subscription:
             if event.position > self.cursor:
                 self.idle = False
-                return  # the next turn reads it from the log, with what follows
+                return False  # the next turn reads it from the log, with what follows
         self.idle = False
         if self._attention or monotonic() - began < IDLE_S:
             self._drop_subscription()  # another thread has stopped it
-            return
+            return False
         self.cursor = max(self.cursor, subscription.position)
         if self.cursor > self.saved and monotonic() - self._saved_at >= IDLE_S:
             self._save_cursor()
+        self._session.caught_up(self.cursor)
+        return True
 
     def _drop_subscription(self) -> None:
         if self._subscription is not None:
@@ -283,7 +286,7 @@ class Worker:
             if not in_handler or target.broken() or isinstance(error, StoreError):
                 raise TargetTrouble(error) from error
             index = next(at for at, event in enumerate(events) if event is self.doing)
-            self._failed(events[index], error)
+            self._attempts.failed(self._store, self._consumer, events[index], text_of(error))
             if target.transactional or index == 0:
                 return 0
             if events[index - 1].position > self.saved:
@@ -324,9 +327,6 @@ class Worker:
             return False
         self._attempts.pop(event.position, None)
         return True
-
-    def _failed(self, event: SequencedEvent, error: Exception) -> None:
-        self._attempts.failed(self._store, self._consumer, event, text_of(error))
 
     def _give_up(self, event: SequencedEvent, count: int, error: str) -> bool:
         failures = self._consumer.failures

@@ -77,6 +77,7 @@ class SqliteEngine:
         self._changed = Waiters()
         self._commits = 0  # by this process: a waiting reader that is woken need not poll the file
         self._interrupts = 0
+        self._news_at = monotonic()  # when a waiting reader last found a new head
         self._closed = False
 
     @property
@@ -128,12 +129,16 @@ class SqliteEngine:
         interrupts = self._interrupts
         while True:
             commits = self._commits
-            head = self.head()
-            rest_s = deadline - monotonic()
-            if head > after or rest_s <= 0 or self._interrupts > interrupts:
+            with self._readers.lend() as connection:
+                head = self._head.poll(connection)
+            now = monotonic()
+            if head > after:
+                self._news_at = now
+            if head > after or now >= deadline or self._interrupts > interrupts:
                 return head
             # Commits of this process wake the waiter; those of other processes have to be polled for.
-            self._changed.wait_for(partial(self._has_news, commits, interrupts), min(sizes.POLL_S, rest_s))
+            poll_s = sizes.POLL_S if now - self._news_at < sizes.QUIET_S else sizes.QUIET_POLL_S
+            self._changed.wait_for(partial(self._has_news, commits, interrupts), min(poll_s, deadline - now))
 
     def interrupt(self) -> None:
         self._interrupts += 1

@@ -22,9 +22,11 @@ from ...model import Query, SequencedEvent, encode_tags
 from . import sizes
 from .checksums import WHAT_TO_DO, are_sound, is_sound
 from .connections import run, value
+from .forks import Connection
 from .layout import CHECKED_COLUMNS, CONTENT_COLUMNS, DATA, POSITION
 
 HEAD: Final = "SELECT max(position) FROM events"
+DATA_VERSION: Final = "PRAGMA data_version"  # changes when another connection, of any process, has committed
 FORWARDS: Final = "SELECT {} FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
 BACKWARDS: Final = "SELECT {} FROM events WHERE position > ? AND position <= ? ORDER BY position DESC LIMIT ?"
 AT: Final = "SELECT {} FROM carray(?) AS wanted CROSS JOIN events ON events.position = wanted.value"
@@ -162,6 +164,13 @@ class Head:
         if head > self._highest:
             self._highest = head
         return head
+
+    def poll(self, connection: Connection) -> int:
+        """As `read`, in half the time if no other connection has committed since this connection last polled."""
+        version: int = value(connection, DATA_VERSION)
+        if connection.polled is None or connection.polled[0] != version:
+            connection.polled = version, self.read(connection)
+        return connection.polled[1]
 
 
 def newer_rows(connection: apsw.Connection, after: int, path: str) -> Iterator[tuple[Any, ...]]:

@@ -42,6 +42,7 @@ class Connection(apsw.Connection):
 
     lock: threading.Lock | None = None
     resting = False
+    polled: tuple[int, int] | None = None  # the version of the data when `Head.poll` last read the head, and the head
 
     def __init__(self, path: str, *, uri: str | None = None, **options: Any) -> None:
         """`uri` is what SQLite opens, if it differs from the path."""

@@ -46,4 +46,7 @@ RESTART_PAGES: Final = 4_000
 RESTART_PATIENCE_S: Final = 0.1  # the writer does not wait longer for readers, such as a backup
 LOG_BYTES: Final = RESTART_PAGES * PAGE_BYTES  # a longer log file is cut to this length when the log is restarted
 
-POLL_S: Final = 0.01  # how often a waiting reader looks for other processes' commits
+# How often a waiting reader looks for the commits of other processes, and how often if none came for some time.
+POLL_S: Final = 0.01
+QUIET_POLL_S: Final = 0.015
+QUIET_S: Final = 5.0
