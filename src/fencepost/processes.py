@@ -17,6 +17,8 @@ FORKED: Final = (
     "or start processes with multiprocessing's 'spawn' or 'forkserver'"
 )
 
+_this_process = os.getpid()  # kept because every call of a store checks it, and a system call takes longer
+
 
 class Owner:
     """Remembers the process that created it."""
@@ -24,13 +26,22 @@ class Owner:
     __slots__ = ("_process",)
 
     def __init__(self) -> None:
-        self._process = os.getpid()
+        self._process = _this_process
 
     @property
     def is_this_process(self) -> bool:
-        return os.getpid() == self._process
+        return _this_process == self._process
 
     def check(self) -> None:
         """Raise `StoreClosed` in any other process."""
-        if os.getpid() != self._process:
+        if _this_process != self._process:
             raise StoreClosed(FORKED)
+
+
+def _after_fork() -> None:
+    global _this_process
+    _this_process = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):  # where a process can fork
+    os.register_at_fork(after_in_child=_after_fork)

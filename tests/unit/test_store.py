@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 import fencepost
-from fencepost import Event, EventStore, InvalidInput, Query, StoreClosed, StoreCorrupt
+from fencepost import Event, EventStore, InvalidInput, Query, StoreClosed, StoreCorrupt, processes
 from fencepost.aio import AsyncEventStore
 from fencepost.core.engine import Capability
 from fencepost.core.judging import Append, Behind, Conflicting, Verdict
@@ -33,7 +33,7 @@ def test_a_store_is_closed_at_the_end_of_its_with_block() -> None:
 
 def test_a_store_refuses_to_work_in_a_forked_child(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.append(events("A"))
-    monkeypatch.setattr(os, "getpid", lambda: -1)
+    monkeypatch.setattr(processes, "_this_process", -1)
     with pytest.raises(StoreClosed, match="forked"):
         store.append(events("A"))
     store.close()  # the child must not close what its parent still uses

@@ -32,6 +32,7 @@ Request = TypeVar("Request")
 Outcome = TypeVar("Outcome")
 
 CHECK_LEADER_S: Final = 0.2  # how often a caller checks that the event loop of its leader still runs
+ALONE: Final = object()  # the leader that runs one request in its thread; no other caller can depose it
 INTERRUPTED: Final = (
     "the outcome is unknown: the thread or task that was committing this append's batch was interrupted; "
     "append again with the same event ids"
@@ -127,12 +128,12 @@ class Batcher(Generic[Request, Outcome]):
     def run(self, request: Request) -> Outcome:
         """Run the request, in this thread or by the leader, and return its outcome."""
         with shielded:
-            alone = object()
-            if self._take_free_lead(alone):  # without a leader no request waits: this is a batch of one
+            if self._lead_alone():  # without a leader no request waits: this is a batch of one
                 try:
                     (outcome,) = self._act((request,))
                 finally:
-                    self.resign(alone)
+                    with self._lock:
+                        self._appoint()
                 return outcome
             return self.run_all((request,))[0]
 
@@ -265,11 +266,12 @@ class Batcher(Generic[Request, Outcome]):
                 pending.wake()
             return more
 
-    def _take_free_lead(self, leader: object) -> bool:
+    def _lead_alone(self) -> bool:
+        """Take the lead if it is free, for a caller without a place in the queue. It must appoint its successor."""
         with self._lock:
             if self._leader is not None:
                 return False
-            self._leader = leader
+            self._leader = ALONE
             return True
 
     def _lead_or_depose(self, pending: Pending[Request, Outcome]) -> bool:
@@ -288,7 +290,8 @@ class Batcher(Generic[Request, Outcome]):
 
     def _appoint(self) -> None:
         """Make the request that has waited longest the leader. Called under the lock."""
-        self._batch = Batch()
+        if self._batch.pendings:
+            self._batch = Batch()
         while self._queue:
             first = self._queue[0]
             self._leader = first

@@ -84,7 +84,8 @@ class Reading:
 
     def __init__(self, start: ReadStart, limit: int | None, backwards: bool) -> None:
         self._extent = Extent(start.upto, limit, backwards)
-        self._pages = Pages(chain([start.page] if start.page else (), start.rest or ()))
+        rest: Iterator[Sequence[SequencedEvent]] = iter(()) if start.rest is None else start.rest
+        self._pages = Pages(chain((start.page,), rest) if start.page else rest)
         self._events = chain.from_iterable(self._pages) if limit is None else self._limited()
 
     @property

@@ -136,7 +136,9 @@ def shortlist(
                 break
         else:
             return None
-        numbers = {types.number(connection, type) for type in item.types} if rows else ()
+        if not rows:
+            continue
+        numbers = {types.number(connection, type) for type in item.types}
         found.update(
             position for type, position in rows if after < position <= upto and (not numbers or type in numbers)
         )

@@ -13,12 +13,13 @@ import apsw
 
 from ...errors import StoreClosed, StoreCorrupt
 from ...processes import Owner
-from .connections import connect, storage_errors, translated
+from .connections import connect, translated
 from .forks import Connection
 from .readonly import ImmutableConnection, connect_to_read
 
 CACHE_KIB: Final = 16_384
-DAMAGE: Final = (apsw.Error, UnicodeDecodeError, StoreCorrupt)
+SQLITE_ERRORS: Final = (apsw.Error, UnicodeDecodeError)
+DAMAGE: Final = (*SQLITE_ERRORS, StoreCorrupt)
 
 
 class Readers:
@@ -84,8 +85,10 @@ class Lent:
         self._readers = readers
 
     def __enter__(self) -> Connection:
-        with storage_errors(self._readers.path):
+        try:
             self._connection = self._readers.take()
+        except SQLITE_ERRORS as error:
+            raise translated(error, self._readers.path) from error
         return self._connection
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -93,5 +96,5 @@ class Lent:
         self._readers.give_back(connection)
         if isinstance(connection, ImmutableConnection) and (error is None or isinstance(error, DAMAGE)):
             connection.check()  # a file that was changed meanwhile must not be taken for a damaged one
-        if isinstance(error, (apsw.Error, UnicodeDecodeError)):
+        if error is not None and isinstance(error, SQLITE_ERRORS):
             raise translated(error, self._readers.path) from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import apsw
 
@@ -24,6 +24,8 @@ from .shared_tail import View
 from .tail import TailPart
 
 ShortRead: TypeAlias = tuple[int, list[SequencedEvent] | None]
+
+ONE: Final = {1}
 
 
 class Read(NamedTuple):
@@ -59,20 +61,22 @@ class ShortReads:
     def _begin(self, connection: apsw.Connection, read: Read, head: int) -> ShortRead:
         """Up to where the read reaches; and all of its events as one page, or None if the read is not short."""
         query, after, reach = read.query, read.after, head if read.upto is None else min(read.upto, head)
-        if not all(item.tags for item in query.items):
+        sizes_of_items = {len(item.tags) for item in query.items}
+        if 0 in sizes_of_items:
             return reach, None
+        one_tag = sizes_of_items == ONE
         try:
             view = self._view_upto(reach)
             committed = view.committed
             if reach - committed > sizes.UNINDEXED_EVENTS:
                 return reach, None
-            keys = self._keys(connection, view, query, after, min(reach, committed))
+            keys = self._keys(connection, view, query, after, min(reach, committed), one_tag)
             if keys is None:
                 return reach, None
-            exact = reach <= committed and all(len(item.tags) == 1 for item in query.items)
+            exact = reach <= committed and one_tag
             if exact and read.limit is not None:
                 keys = keys[-read.limit :] if read.backwards else keys[: read.limit]
-            page = self._events_near(connection, view, keys)
+            page = self._events_near(connection, view, keys) if keys else []
             if page is None:
                 return reach, None
             if reach > committed:
@@ -81,6 +85,8 @@ class ShortReads:
                 if unknown is None:
                     return reach, None
                 page += unknown
+            if not page:
+                return reach, page
             if exact:
                 self._rows.check_matches(page, query)
             else:
@@ -89,8 +95,13 @@ class ShortReads:
             return reach, None  # the caller of this read scans instead, and gets the error; the other callers do not
         return reach, (page[::-1] if read.backwards else page)[: read.limit]
 
-    def _keys(self, connection: apsw.Connection, view: View, query: Query, after: int, upto: int) -> list[int] | None:
-        """Candidate positions, ascending, which include all that match; None if there are many."""
+    def _keys(
+        self, connection: apsw.Connection, view: View, query: Query, after: int, upto: int, one_tag: bool
+    ) -> list[int] | None:
+        """Candidate positions, ascending, which include all that match; None if there are many.
+
+        `one_tag`: each item has one tag.
+        """
         keys: list[int] | None = []
         tail, older = view.tail, view.older
         recent = [tail]
@@ -99,7 +110,6 @@ class ShortReads:
                 recent = [older, tail]
             else:
                 keys = shortlist(connection, self._types, query, after, min(upto, tail.floor), sizes.SHORT_EVENTS)
-        one_tag = all(len(item.tags) == 1 for item in query.items)
         for part, end in zip(recent, (*(each.floor for each in recent[1:]), upto), strict=True):
             begin, end = max(after, part.floor), min(upto, end)
             if keys is None or begin >= end:
