@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -37,9 +38,13 @@ def store_path(tmp_path: Path) -> Path:
 
 
 def children(pid: int) -> list[int]:
-    """The worker processes of a server."""
-    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
-    return [int(each) for each in found.stdout.split()]
+    """The worker processes of a server, the oldest first."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # the process has ended meanwhile
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(stat.parent.name))
+    return sorted(found)
 
 
 def alive(pid: int) -> bool:
