@@ -49,6 +49,7 @@ CALLERS = {1: 1.0, 16: 0.7, 64: 0.5}  # how many callers, and the ratio that is 
 TASKS = 64
 SUBSCRIBERS = 1_000
 WAKE_UPS = 300
+REQUESTS = 180_000  # 50 a second for an hour
 EVENTS_OF_A_WALLET = 10
 
 console = Console(width=160)
@@ -300,6 +301,32 @@ def memory_with_subscribers(served: Served) -> float:
         return served.resident_mb()
 
 
+async def requests(url: str, number: int) -> None:
+    """Conditional appends, each followed by a read of what it stored, over HTTP."""
+    left = iter(range(number // 2))
+    async with await aio.open(url) as store:
+
+        async def run() -> None:
+            for _ in left:
+                operation = next(numbers)
+                query = fencepost.Query.of(tags={f"operation:{operation}"})
+                condition = fencepost.AppendCondition(query)
+                placed = await store.append([fencepost_event(fact(operation))], condition)
+                async for event in await store.read(query):
+                    assert event.position == placed.last
+
+        await asyncio.gather(*(run() for _ in range(TASKS)))
+
+
+def growth_of_memory(served: Served, number: int) -> float:
+    """Megabytes that the server gains during the last three quarters of so many requests."""
+    quarters = []
+    for _ in range(4):
+        asyncio.run(requests(served.url, number // 4))
+        quarters.append(served.resident_mb())
+    return quarters[-1] - quarters[0]
+
+
 def command_rates(events: int, *arguments: str) -> tuple[float, float]:
     """Events a second of a command, and a second of its processor time; the start of the process is included."""
     began, before = perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -386,6 +413,9 @@ def measure(folder: Path, options: argparse.Namespace) -> tuple[list[Beside], li
         alone.append(
             Alone(f"memory with {SUBSCRIBERS:,} idle subscribers", "MB", memory_with_subscribers(ours), 300, True)
         )
+        if options.requests:
+            work = f"growth of memory during the last three quarters of {options.requests:,} requests"
+            alone.append(Alone(work, "MB", growth_of_memory(ours, options.requests), 10, less_is_better=True))
     finally:
         ours.close()
         theirs.close()
@@ -400,6 +430,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=EVENTS, help="events in the stores")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of a round")
     parser.add_argument("--rounds", type=int, default=3, help="rounds, of which the median counts")
+    parser.add_argument("--requests", type=int, default=REQUESTS, help="requests over which memory must not grow")
     parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")
     options = parser.parse_args()
     load = os.getloadavg()[0]
