@@ -6,12 +6,13 @@ programs of a machine differ.
 
 from __future__ import annotations
 
-import json
+import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter, process_time, sleep
+from typing import NamedTuple
 
 from tests.support.postgres import PostgresServer
 
@@ -22,6 +23,7 @@ from fencepost import EventStore
 from fencepost.consumers import Consumer, ReadModel, consumer, start
 from fencepost.decisions import Projection, Tag, encode, event, on
 
+PAGE = Path(__file__).parents[2] / "docs/benchmarks/consumers.md"
 EVENTS = 400_000  # so many that taking the lease does not count
 KEYS = 1_000
 ROUNDS = 5
@@ -117,32 +119,74 @@ def idle_share(store: EventStore) -> float:
         return (process_time() - before) / IDLE_S
 
 
-def main() -> None:
-    found: dict[str, float] = {}
+class Row(NamedTuple):
+    work: str
+    unit: str
+    figure: float
+    aim: float | None = None
+    at_most: bool = False  # whether the aim is an upper bound
+
+    def __str__(self) -> str:
+        digits = 0 if self.figure >= 1_000 else 2 if self.figure >= 0.1 else 4
+        aim = ""
+        if self.aim is not None:
+            missed = self.figure > self.aim if self.at_most else self.figure < self.aim
+            aim = f"{'≤' if self.at_most else '≥'} {self.aim:,g}{' (missed)' if missed else ''}"
+        return f"| {self.work} | {self.unit} | {self.figure:,.{digits}f} | {aim} |"
+
+
+def measure() -> Iterator[Row]:
     with (
-        tempfile.TemporaryDirectory(dir=".") as folder,
+        tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as folder,
         PostgresServer() as server,
         fencepost.open(Path(folder) / "log.db") as store,
     ):
         fill(store)
         rounds = [(plain_read(store), caught_up(store, no_op(store, f"no-op-{n}"))) for n in range(ROUNDS)]
-        found["plain read, events/s"] = median(read for read, _ in rounds)
-        found["no-op consumer, events/s"] = median(consumed for _, consumed in rounds)
-        found["no-op consumer / plain read, of each round"] = median(consumed / read for read, consumed in rounds)
+        yield Row("plain read", "events/s", median(read for read, _ in rounds))
+        yield Row("consumer whose handler does nothing", "events/s", median(consumed for _, consumed in rounds))
+        ratio = median(consumed / read for read, consumed in rounds)
+        yield Row("that consumer beside the plain read of the same round", "ratio", ratio, 0.6)
         sqlite = ReadModel(Total, into=str(Path(folder) / "views.db"), table="totals")
-        found["read model into SQLite, events/s"] = caught_up(store, sqlite)
+        yield Row("read model into SQLite", "events/s", caught_up(store, sqlite), 20_000)
         postgres = ReadModel(Total, into=server.url(), table="totals")
-        found["read model into PostgreSQL, events/s"] = caught_up(store, postgres)
-        found["eventsourcing's runner into PostgreSQL, events/s"] = peer.rate(server.url(), PEER_EVENTS, KEYS)
+        yield Row("read model into PostgreSQL", "events/s", caught_up(store, postgres), 10_000)
+        peers = peer.rate(server.url(), PEER_EVENTS, KEYS)
+        yield Row("projection runner of eventsourcing into PostgreSQL", "events/s", peers)
         wake_ups = wake_up_ms(store)
-        found["wake-up, median ms"] = median(wake_ups)
-        found["wake-up, p99 ms"] = quantiles(wake_ups, n=100)[98]
-        found[f"{IDLE} idle consumers, share of a core"] = idle_share(store)
-    for name, value in found.items():
-        print(f"{name:<60}{value:>14,.3f}")
-    Path("benchmarks/results/consumers.json").write_text(
-        json.dumps({"machine": facts("apsw", "psycopg", "eventsourcing"), "figures": found}, indent=1) + "\n"
-    )
+        yield Row("wake-up, median", "ms", median(wake_ups))
+        yield Row("wake-up, 99th percentile", "ms", quantiles(wake_ups, n=100)[98], 20, at_most=True)
+        yield Row(f"{IDLE} idle consumers", "share of a core", idle_share(store), 0.02, at_most=True)
+
+
+INTRODUCTION = """\
+# Consumers
+
+Made by `make bench-consumers`: consumers of a log in an SQLite file, in one process. A plain read and a consumer
+whose handler does nothing take turns, and the ratio is the median of the rounds. Read models keep one row for each
+key. The projection runner of `eventsourcing`, which commits every event by itself, runs beside them with its own store
+and table in the same PostgreSQL server. Wake-up is the time from the return of an append to the call of the handler.
+"""
+
+
+def main() -> None:
+    load = os.getloadavg()[0]
+    machine = {
+        **facts("apsw", "psycopg", "eventsourcing"),
+        "events": f"{EVENTS:,}",
+        "keys": f"{KEYS:,}",
+        "load before the run": f"{load:.1f}",
+    }
+    rows = []
+    for row in measure():
+        rows.append(row)
+        print(row, flush=True)
+    parts = [
+        INTRODUCTION.strip(),
+        "\n".join(["| machine | |", "|---|---|", *(f"| {name} | {value} |" for name, value in machine.items())]),
+        "\n".join(["| work | unit | figure | aim |", "|---|---|---:|---:|", *map(str, rows)]),
+    ]
+    PAGE.write_text("\n\n".join(parts) + "\n")
 
 
 if __name__ == "__main__":
