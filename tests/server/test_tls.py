@@ -130,7 +130,9 @@ def test_a_new_certificate_is_used_without_a_restart_and_half_of_one_is_not(
     for file in ("server.pem", "server.key"):
         shutil.copy(certificates[file], used[file])
     with serving_tls(tmp_path, used) as server:
-        client = httpx.Client(base_url=server.url, verify=ssl.create_default_context(cafile=certificates["ca.pem"]))
+        trusting = ssl.create_default_context(cafile=certificates["ca.pem"])
+        lasting = httpx.Limits(keepalive_expiry=60)  # longer than the test: this is about a connection that stays open
+        client = httpx.Client(base_url=server.url, verify=trusting, limits=lasting)
         assert client.get("/healthz").status_code == 200
         shutil.copy(strangers["server.pem"], used["server.pem"])  # the key is not there yet
         time.sleep(2)
