@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ..address import SQLITE, Address
+from ..address import SQLITE, Address, object_url
 from ..errors import InvalidInput, StoreUnavailable
 from ..model import AppendCondition, Query
 from ..opening import open as open_address
@@ -141,6 +141,11 @@ def check_exists(path: str) -> None:
         raise StoreUnavailable(f"{path}: there is no such store; {advice}") from None
     except (OSError, ValueError):
         pass  # opening the file reports the reason
+
+
+def lake_place(text: str) -> str:
+    """The path of a lake's folder, or its URL in an object store."""
+    return object_url(text, "FOLDER") or local_path(text)
 
 
 def local_path(text: str) -> str:
