@@ -145,7 +145,12 @@ def check_exists(path: str) -> None:
 
 def lake_place(text: str) -> str:
     """The path of a lake's folder, or its URL in an object store."""
-    return object_url(text, "FOLDER") or local_path(text)
+    url = object_url(text, "FOLDER")
+    if url is None:
+        return local_path(text)
+    with extras():
+        from ..engines.lake import objects  # noqa: F401  without obstore, say so before anything is done
+    return url
 
 
 def local_path(text: str) -> str:
