@@ -6,7 +6,7 @@ manifest holds a random `commit`, so no two manifests have the same ETag, and a 
 a lost answer recognises its own manifest. A store that ignores these conditions is refused when a lake is created.
 
 Credentials and the endpoint come from the environment of each process and are never sent to another one.
-tests/spark/test_object_lakes.py holds this, on a mock of S3.
+tests/spark/test_object_lakes.py and tests/spark/slow/test_object_lake_kills.py hold this, on a mock of S3.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from obstore import PutMode
     from obstore.store import ObjectStore
 
-PART_BYTES: Final = 67_108_864  # a larger file is sent in parts of this size
+PART_BYTES: Final = 16_777_216  # a larger file is sent in parts of this size
 ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+REQUEST_S: Final = 300.0  # enough for several parts at once over a slow line
 RETRY_S: Final = 60.0
 NO_VERSION: Final = '"fencepost-no-such-version"'
 
@@ -66,7 +67,7 @@ class Objects:
         try:
             return from_url(
                 self.url,
-                client_options={"allow_http": True} if plain else {},
+                client_options={"allow_http": plain, "timeout": timedelta(seconds=REQUEST_S)},
                 retry_config={"retry_timeout": timedelta(seconds=RETRY_S)},
             )
         except (exceptions.BaseError, ValueError) as error:
