@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from .errors import InvalidInput
-from .kinds import FOUNDATIONDB, KINDS, LAKE, MEMORY, POSTGRES, REMOTE, SQLITE, Kind
+from .kinds import FOUNDATIONDB, KINDS, LAKE, MEMORY, OBJECT_STORES, POSTGRES, REMOTE, SQLITE, Kind
 from .redaction import has_secret, login_of, redacted
 
 __all__ = [
@@ -27,6 +27,8 @@ __all__ = [
     "SQLITE",
     "Address",
     "Kind",
+    "hadoop_url",
+    "object_url",
     "without_options",
 ]
 
@@ -36,6 +38,9 @@ KNOWN: Final = ", ".join(kind.form for kind in KINDS)
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")  # how Python holds bytes that are not UTF-8
 _READ_ONLY: Final = "?mode=ro"
+_OBJECT_SCHEMES: Final = tuple(scheme for schemes in OBJECT_STORES.values() for scheme in schemes)
+# A bucket, with its account for abfs and abfss, and a prefix: nothing that has to be escaped, and no secrets.
+_OBJECTS: Final = re.compile(r"[\w.-]+(?:@[\w.-]+)?(?:/[\w.=+-]+)*/?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,9 @@ class Address:
         else:
             rest = text.removeprefix(f"{kind.schemes[0]}:")
             location, written = _file(rest, text) if kind is SQLITE else _parted(rest, kind)
+            url = object_url(location, "address") if kind is LAKE else None
+            if url is not None:
+                text, location = f"{kind.schemes[0]}:{url}", url
         return cls(kind, text, location, _values(kind, written))
 
     @property
@@ -90,6 +98,8 @@ class Address:
         """The same store in a process with another working directory."""
         if not self.kind.is_path or os.path.isabs(self.location):
             return self
+        if self.kind is LAKE and object_url(self.location, "address") is not None:
+            return self
         path = os.path.abspath(self.location)
         scheme = "" if self.kind is SQLITE else f"{self.kind.schemes[0]}:"
         return replace(self, text=f"{scheme}{path}{_READ_ONLY if self.read_only else ''}", location=path)
@@ -99,6 +109,40 @@ class Address:
 
     def __repr__(self) -> str:
         return f"Address({self})"
+
+
+def object_url(text: str, name: str) -> str | None:
+    """The URL of a prefix in an object store, in its usual form; None if the text is not such a URL.
+
+    Raises `InvalidInput` for a URL that is malformed or holds credentials. `name` is the argument or option.
+
+    >>> object_url("s3a://bucket/lakes/wallet/", "folder"), object_url("data/lake", "folder")
+    ('s3://bucket/lakes/wallet', None)
+    """
+    scheme, slashes, rest = text.partition("://")
+    if not slashes or scheme not in _OBJECT_SCHEMES:
+        return None
+    takes_account = scheme.startswith("abfs")
+    parts = rest.rstrip("/").split("/")
+    if not _OBJECTS.fullmatch(rest) or ("@" in rest) > takes_account or {".", ".."} & set(parts):
+        raise InvalidInput(
+            name,
+            f"{redacted(text):.80} is not the URL of a prefix in an object store. It is SCHEME://BUCKET/PREFIX, where "
+            "a prefix has letters, digits and ._=+-/; credentials are read from the environment",
+        )
+    return f"{'s3' if scheme == 's3a' else scheme}://{'/'.join(parts)}"
+
+
+def hadoop_url(url: str) -> str | None:
+    """The URL that Hadoop's connector uses for the prefix; None if it needs more than the URL says.
+
+    >>> hadoop_url("s3://bucket/lake"), hadoop_url("az://container/lake")
+    ('s3a://bucket/lake', None)
+    """
+    scheme, _, rest = url.partition("://")
+    if scheme == "az":  # its connector wants the account in the URL
+        return None
+    return f"{'s3a' if scheme == 's3' else scheme}://{rest}"
 
 
 def without_options(url: str, names: Container[str]) -> tuple[str, dict[str, str]]:

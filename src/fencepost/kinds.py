@@ -64,6 +64,8 @@ FOUNDATIONDB: Final = Kind(
     options={"namespace": str, "partitions": int, "transaction_bytes": int},
 )
 LAKE: Final = Kind("lake", ("lake",), "lake:FOLDER", is_path=True)
+# A lake may also be a prefix in an object store: lake:s3://BUCKET/PREFIX. The first name of each is its usual one.
+OBJECT_STORES: Final = {"S3": ("s3", "s3a"), "Google Cloud Storage": ("gs",), "Azure": ("az", "abfss", "abfs")}
 # The store behind a server may be of any kind, so its positions may have gaps and may be wide.
 REMOTE: Final = Kind(
     "server",

@@ -24,6 +24,16 @@ def read_manifest(path: Path, kind: type[Content], *, name: str, newest_format: 
         text = path.read_bytes()
     except FileNotFoundError:
         return None
+    return decoded(text, str(path), kind, name=name, newest_format=newest_format)
+
+
+def write_manifest(path: Path, content: msgspec.Struct) -> None:
+    """Replace the manifest in one step; it is durable when this returns."""
+    write_durably(path, encoded(content), replace=True)
+
+
+def decoded(text: bytes, path: str, kind: type[Content], *, name: str, newest_format: int) -> Content:
+    """The manifest that was read from `path`, which messages name."""
     try:
         written = int(bytes(msgspec.json.decode(text, type=dict[str, msgspec.Raw]).get("format", msgspec.Raw(b"0"))))
         if written > newest_format:
@@ -36,6 +46,5 @@ def read_manifest(path: Path, kind: type[Content], *, name: str, newest_format: 
         raise StoreCorrupt(f"{path}: not a {name}'s manifest: {error}") from None
 
 
-def write_manifest(path: Path, content: msgspec.Struct) -> None:
-    """Replace the manifest in one step; it is durable when this returns."""
-    write_durably(path, msgspec.json.format(msgspec.json.encode(content), indent=1), replace=True)
+def encoded(content: msgspec.Struct) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(content), indent=1)

@@ -44,6 +44,7 @@ _SECRET_NAME: Final = re.compile(
 )
 _PATH: Final = re.compile(r"(?:/(?!/)|\.\.?/|~/|(?:sqlite|lake|file):(?!//))")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://)?")
+_LAKE_URL: Final = re.compile(r"lake:(?=[A-Za-z][A-Za-z0-9+.-]{0,30}://)")  # a lake in an object store
 _CONTROL: Final = re.compile(r"[\x00-\x20\x7f-\x9f\ud800-\udfff]")
 _USER: Final = re.compile(r"(?:[\w.~+-]|%(?!3a|40)[0-9a-f]{2})*", re.IGNORECASE)
 _HOST: Final = r"(?:\[[0-9a-f:.%]*\]|(?:[\w.~-]|%2f)*)(?::[0-9]*)?"
@@ -103,6 +104,9 @@ def _hidden(address: str | os.PathLike[str]) -> Iterator[str]:
 def _pieces(address: str | os.PathLike[str]) -> list[Piece]:
     if not isinstance(address, str):  # a path object means a file
         return [(os.fsdecode(address), True)]
+    lake = _LAKE_URL.match(address)
+    if lake is not None:
+        return [(lake.group(), True), *_pieces(address[lake.end() :])]
     if _PATH.match(address):
         return [(address, True)]
     scheme = _SCHEME.match(address)

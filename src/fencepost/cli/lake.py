@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
+from ..address import object_url
 from . import exits
 from .copying import progress_bar
 from .escaping import printable
-from .options import extras, json_option, local_path, open_store, open_target, store_argument, upto_option
+from .options import extras, json_option, lake_place, local_path, open_store, open_target, store_argument, upto_option
 from .output import Output
 from .spark_session import master_option, spark_session
 
@@ -42,7 +43,7 @@ retain_option = click.option(
 
 @lake_command.command("export")
 @store_argument
-@click.argument("folder", type=local_path)
+@click.argument("folder", type=lake_place)
 @upto_option
 @chunk_option
 @click.option("--delta", is_flag=True, help="Also maintain a Delta table over the files.")
@@ -63,6 +64,7 @@ def export_command(
 ) -> None:
     """Export events to the lake in FOLDER, up to the head of STORE, and merge its small files.
 
+    FOLDER may be in an object store: s3://BUCKET/PREFIX, gs:// or az://. Credentials come from the environment.
     An interrupted export continues where it stopped when it is run again.
     """
     open_store(store).close()  # report a wrong address before Spark starts
@@ -89,7 +91,7 @@ def export_command(
 
 @lake_command.command("follow")
 @store_argument
-@click.argument("folder", type=local_path)
+@click.argument("folder", type=lake_place)
 @click.option("--every", default="10 seconds", show_default=True, metavar="INTERVAL", help="How often to export.")
 @click.option("--once", is_flag=True, help="Export once, up to the head, and end.")
 @click.option("--checkpoint", type=local_path, metavar="PATH", help="Where progress is kept. Default: FOLDER/follow.")
@@ -109,6 +111,8 @@ def follow_command(
     as_json: bool | None,
 ) -> None:
     """Keep the lake in FOLDER current, until interrupted: export new events of STORE, and merge small files."""
+    if checkpoint is None and object_url(folder, "FOLDER") is not None:
+        raise click.UsageError("--checkpoint is needed for a lake in an object store: a folder for Spark's progress")
     open_store(store).close()
     output = Output(as_json)
     with extras():
@@ -124,12 +128,12 @@ def follow_command(
             query.awaitTermination()
         finally:
             query.stop()
-    upto = existing_manifest(Path(folder)).upto
+    upto = existing_manifest(folder).upto
     output.result({"folder": folder, "upto": upto}, f"{folder} is complete up to position {upto}.")
 
 
 @lake_command.command("compact")
-@click.argument("folder", type=local_path)
+@click.argument("folder", type=lake_place)
 @chunk_option
 @retain_option
 @master_option
@@ -140,7 +144,7 @@ def compact_command(folder: str, chunk: int, retain_hours: float, master: str, a
     with extras():
         from ..engines.lake.files import existing_manifest
         from ..spark import lake
-    existing_manifest(Path(folder))  # report a wrong folder before Spark starts
+    existing_manifest(folder)  # report a wrong folder before Spark starts
     with spark_session(master, "lake compact", output) as spark:
         done = lake.compact(spark, folder, chunk=chunk, retain_s=3_600 * retain_hours)
     output.result(
@@ -150,7 +154,7 @@ def compact_command(folder: str, chunk: int, retain_hours: float, master: str, a
 
 
 @lake_command.command("verify")
-@click.argument("folder", type=local_path)
+@click.argument("folder", type=lake_place)
 @master_option
 @json_option
 def verify_command(folder: str, master: str, as_json: bool | None) -> int:
@@ -174,7 +178,7 @@ def verify_command(folder: str, master: str, as_json: bool | None) -> int:
 
 
 @lake_command.command("restore")
-@click.argument("folder", type=local_path)
+@click.argument("folder", type=lake_place)
 @store_argument
 @json_option
 def restore_command(folder: str, store: str, as_json: bool | None) -> None:
@@ -187,7 +191,7 @@ def restore_command(folder: str, store: str, as_json: bool | None) -> None:
     with extras():
         from ..engines.lake.files import existing_manifest
         from ..spark import lake
-    existing_manifest(Path(folder))  # before an SQLite file is created
+    existing_manifest(folder)  # before an SQLite file is created
     with open_target(store) as opened, _progress(output, "restoring") as on_progress:
         head = lake.restore(folder, opened, on_progress=on_progress)
     output.result({"head": head}, f"The store is restored up to position {head}.")

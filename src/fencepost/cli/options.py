@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ..address import SQLITE, Address
+from ..address import SQLITE, Address, object_url
 from ..errors import InvalidInput, StoreUnavailable
 from ..model import AppendCondition, Query
 from ..opening import open as open_address
@@ -141,6 +141,16 @@ def check_exists(path: str) -> None:
         raise StoreUnavailable(f"{path}: there is no such store; {advice}") from None
     except (OSError, ValueError):
         pass  # opening the file reports the reason
+
+
+def lake_place(text: str) -> str:
+    """The path of a lake's folder, or its URL in an object store."""
+    url = object_url(text, "FOLDER")
+    if url is None:
+        return local_path(text)
+    with extras():
+        from ..engines.lake import objects  # noqa: F401  without obstore, say so before anything is done
+    return url
 
 
 def local_path(text: str) -> str:

@@ -17,7 +17,6 @@ from dataclasses import replace
 from functools import reduce
 from hashlib import sha256
 from operator import and_, or_
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,11 +31,12 @@ from .basics import (
     Options,
     Snapshot,
     Store,
+    absolute_lake,
     address_of,
     bounds_of,
     check_narrowed,
     full_schema,
-    local_path,
+    native_folder,
     parse,
     place_of,
 )
@@ -72,8 +72,8 @@ def events(
 ) -> DataFrame:
     """The store's events as a DataFrame; `columns` is a schema such as "position long, type string".
 
-    With the folder of a `lake` of the same log, Spark reads the events that the lake holds from its files, and the
-    later ones from the store; `refresh` exports those to the lake first. A `lake:` address is read in the same way.
+    With the folder or URL of a `lake` of the same log, Spark reads the events that the lake holds from its files, and
+    the later ones from the store; `refresh` exports those to the lake first. A `lake:` address is read the same way.
     Without a lake this is the same as `spark.read.format("fencepost")`, with Python values for options. The address
     may hold a password: Spark does not see it. With Spark Connect, store and lake are opened in the client.
     """
@@ -107,7 +107,7 @@ def use_lake(spark: SparkSession, store: Store, folder: Folder | None) -> None:
     if folder is None:
         spark.conf.unset(name)
     else:
-        spark.conf.set(name, str(Path(local_path(folder, "folder")).absolute()))
+        spark.conf.set(name, absolute_lake(folder, "folder"))
 
 
 def prefix_of(
@@ -122,7 +122,7 @@ def prefix_of(
     lake = _chosen(spark, store, lake)
     if refresh and lake is None:
         raise InvalidInput("refresh", "it exports to a lake, and none is named: events(..., lake=FOLDER)")
-    if lake is not None and _is_pattern(os.path.abspath(lake)):
+    if lake is not None and _is_pattern(absolute_lake(lake, "lake")):
         raise InvalidInput("lake", f"Spark treats {PATTERNS} in a path as a pattern; rename the folder {lake}")
     if lake is not None and refresh:
         export(spark, store, os.fspath(lake), upto=upto)
@@ -135,15 +135,19 @@ def prefix_of(
 def lake_frame(spark: SparkSession, prefix: Snapshot, names: Sequence[str], *, after: int = 0) -> DataFrame | None:
     """The named columns of the events after `after` that the lake of the prefix holds, read by Spark itself.
 
-    None if there are no such events. The columns have the types that the files have.
+    If this session cannot open the files, because it has no connector for their object store, the Python source reads
+    them. None if there are no such events. The columns have the types that the files have.
     """
     assert prefix.lake is not None
     upto = min(prefix.upto, prefix.lake.upto)
     files = [file for file in prefix.lake.files if file.overlaps(after, upto)]
     if after >= upto or not files:
         return None
-    # Named as files of this machine, even if Spark's default file system is another one.
-    paths = [f"file://{prefix.lake.folder}/{file.path}" for file in files]
+    folder = native_folder(spark, prefix.lake.folder, files[-1])
+    if folder is None:
+        source = spark.read.format("fencepost").options(store=f"lake:{prefix.lake.folder}", after=after, upTo=upto)
+        return source.schema(StructType([StructField(name, TYPES[name][0]) for name in names])).load()
+    paths = [f"{folder}/{file.path}" for file in files]
     within: list[Column] = []
     if files[0].first <= after:
         within.append(F.col(POSITION) > F.lit(after))

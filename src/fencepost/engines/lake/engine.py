@@ -1,14 +1,14 @@
 """The read-only engine of a lake: `fencepost.open("lake:FOLDER")`.
 
 It reports a head and scans; every operation that would change the log is refused. Each scan reads the manifest once,
-so an export that runs meanwhile does not disturb it. tests/spark/test_lake.py compares it with the exported store.
+so an export that runs meanwhile does not disturb it. The lake may be in an object store: `lake:s3://BUCKET/PREFIX`.
+tests/spark/test_lake.py and tests/spark/test_object_lakes.py compare it with the exported store.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Final, NoReturn
 
 from ...address import Address
@@ -19,14 +19,15 @@ from ...errors import StoreError
 from ...model import Query, RecordedAppend, SequencedEvent
 from .columns import appends_of
 from .files import existing_manifest
-from .paths import local_path
+from .paths import lake_location
 from .reading import COLUMNS, events_of, read_files, read_recorded
+from .storage import Place, storage_of
 
 PAGE_EVENTS: Final = 1_024
 
 
 def open_engine(address: Address) -> LakeEngine:
-    return LakeEngine(Path(local_path(address.path, "address")))
+    return LakeEngine(lake_location(address.path, "address"))
 
 
 class LakeEngine:
@@ -34,19 +35,19 @@ class LakeEngine:
 
     capabilities: Final = Capability.RECORD
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        existing_manifest(folder)
+    def __init__(self, lake: Place) -> None:
+        self._lake = storage_of(lake)
+        existing_manifest(self._lake)
 
     def head(self) -> int:
-        return existing_manifest(self._folder).upto
+        return existing_manifest(self._lake).upto
 
     def scan(
         self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
     ) -> Iterator[Sequence[SequencedEvent]]:
         if backwards:
             raise StoreError("a lake is read forwards; read backwards from the store that it was exported from")
-        batches = read_files(self._folder, COLUMNS, after=after, upto=upto)
+        batches = read_files(self._lake, COLUMNS, after=after, upto=upto)
         page: list[SequencedEvent] = []
         for event in chain.from_iterable(map(events_of, batches)):
             if limit == 0:
@@ -61,14 +62,14 @@ class LakeEngine:
             yield page
 
     def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
-        for batch in read_recorded(self._folder, after=after, upto=upto):
+        for batch in read_recorded(self._lake, after=after, upto=upto):
             yield list(appends_of(batch))
 
     def commit(self, appends: Sequence[Append]) -> NoReturn:
-        raise StoreError(f"{self._folder}: a lake is read-only; append to the store that it was exported from")
+        raise StoreError(f"{self._lake.name()}: a lake is read-only; append to the store that it was exported from")
 
     def wait(self, after: int, timeout_s: float) -> NoReturn:
-        raise StoreError(f"{self._folder}: a lake has no subscriptions; subscribe to the store that it came from")
+        raise StoreError(f"{self._lake.name()}: a lake has no subscriptions; subscribe to the store that it came from")
 
     def checkpoint(self, name: str) -> int:
         return 0

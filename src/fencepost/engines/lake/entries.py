@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+from msgspec import UNSET, UnsetType
+
+MANIFEST: Final = "manifest.json"
 
 
 class AppendsFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +52,8 @@ class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
     format: int = 1
     segments: tuple[Segment, ...] = ()
     files: tuple[LakeFile, ...] = ()  # all of them in memory; on disk those that are in no segment
+    commit: str | UnsetType = UNSET  # random, in an object store: no two manifests there are equal
+    version: tuple[str | None, str | None] | UnsetType = UNSET  # of the object that was read; never written
 
     @property
     def upto(self) -> int:

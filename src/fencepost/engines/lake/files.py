@@ -2,7 +2,7 @@
 
     <folder>/manifest.json                       every file: positions, rows, size, SHA-256
     <folder>/manifests/<first>-<last>-*.json     the older part of a long list of files
-    <folder>/events/<first>-<last>.parquet       zstd, sorted by position
+    <folder>/events/<first>-<last>.parquet       zstd, sorted by position; in an object store <first>-<last>-*.parquet
     <folder>/appends/<first>-<last>.parquet      the conditions of the appends that end there, if they were recorded
     <folder>/retired/*.json                      files that a compaction has replaced, which are kept for a while
 
@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import re
 from hashlib import file_digest
+from math import inf
 from pathlib import Path
+from secrets import token_hex
 from typing import Final
 
 import msgspec
@@ -24,61 +26,78 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import StoreCorrupt, StoreUnavailable
-from ...manifests import read_manifest, write_manifest
-from .entries import AppendsFile, LakeFile, LakeManifest
+from ...manifests import decoded, encoded
+from .entries import MANIFEST, AppendsFile, LakeFile, LakeManifest
 from .retiring import retired_paths
 from .segments import MANIFESTS, SEGMENT_NAME, expanded, sealed
+from .storage import Place, Storage, storage_of
 
 FORMAT: Final = 2  # 1: the list of files has no segments
-MANIFEST: Final = "manifest.json"
 EVENTS: Final = "events"
 APPENDS: Final = "appends"
-_OURS: Final = re.compile(r"\d{20,}-\d{20,}\.parquet|\..*\.partial|\.[0-9a-f]{32}")  # a file, or the draft of one
+# A file, or the draft of one.
+_OURS: Final = re.compile(r"\d{20,}-\d{20,}(?:-[0-9a-f]{16})?\.parquet|\..*\.partial|\.[0-9a-f]{32}")
 
 
-__all__ = ["AppendsFile", "LakeFile", "LakeManifest"]
+__all__ = ["MANIFEST", "AppendsFile", "LakeFile", "LakeManifest"]
 
 
-def existing_manifest(folder: Path) -> LakeManifest:
-    """The manifest of the lake in the folder; `StoreUnavailable` if there is no lake."""
-    found = read_lake_manifest(folder)
+def existing_manifest(lake: Place) -> LakeManifest:
+    """The manifest of the lake; `StoreUnavailable` if there is no lake."""
+    storage = storage_of(lake)
+    found = read_lake_manifest(storage)
     if found is None:
-        raise StoreUnavailable(f"{folder}: there is no such lake; `fencepost lake export` creates one")
+        raise StoreUnavailable(f"{storage.name()}: there is no such lake; `fencepost lake export` creates one")
     return found
 
 
-def read_lake_manifest(folder: Path) -> LakeManifest | None:
-    path = folder / MANIFEST
-    found = read_manifest(path, LakeManifest, name="lake", newest_format=FORMAT)
-    manifest = None if found is None else expanded(folder, found)
+def read_lake_manifest(lake: Place) -> LakeManifest | None:
+    storage = storage_of(lake)
+    found = storage.read_manifest()
+    if found is None:
+        return None
+    text, version = found
+    path = storage.name(MANIFEST)
+    stored = decoded(text, path, LakeManifest, name="lake", newest_format=FORMAT)
+    manifest = expanded(storage, msgspec.structs.replace(stored, version=version or msgspec.UNSET))
     after = 0
-    for file in manifest.files if manifest is not None else ():
+    for file in manifest.files:
         if file.after != after or not file.after < file.first <= file.last <= file.upto:
             raise StoreCorrupt(f"{path}: {file.path} does not follow on position {after}")
         after = file.upto
     return manifest
 
 
-def write_lake_manifest(folder: Path, manifest: LakeManifest) -> LakeManifest:
-    """Replace the manifest; returns it with the segments that now hold the older part of its list."""
-    stored = sealed(folder, manifest)
-    write_manifest(folder / MANIFEST, stored)
-    return msgspec.structs.replace(stored, files=manifest.files)
+def write_lake_manifest(lake: Place, manifest: LakeManifest) -> LakeManifest:
+    """Replace the manifest; returns it with the segments that now hold the older part of its list.
+
+    In an object store, `LakeChanged` is raised if another process has replaced the manifest that this one follows on.
+    """
+    storage = storage_of(lake)
+    stored = sealed(storage, manifest)
+    if not storage.is_locked:
+        stored = msgspec.structs.replace(stored, commit=token_hex(16))
+    version = storage.replace_manifest(encoded(stored), manifest.version or None)
+    return msgspec.structs.replace(stored, files=manifest.files, version=version or msgspec.UNSET)
 
 
-def file_name(kind: str, after: int, upto: int) -> str:
-    """Names sort as positions do."""
-    return f"{kind}/{after + 1:020d}-{upto:020d}.parquet"
+def file_name(storage: Storage, kind: str, after: int, upto: int) -> str:
+    """The path of a new file. Names sort as positions do."""
+    return f"{kind}/{after + 1:020d}-{upto:020d}{storage.suffix()}.parquet"
 
 
-def strays(folder: Path, manifest: LakeManifest) -> list[str]:
-    """Files that exports write and that nothing names, those of a running export included."""
-    named = manifest.paths() | retired_paths(folder).keys()
+def strays(lake: Place, manifest: LakeManifest, *, before_s: float = inf) -> list[str]:
+    """Files that exports write and that nothing names, those of a running export included.
+
+    In an object store, only those that were written before `before_s`.
+    """
+    storage = storage_of(lake)
+    named = manifest.paths() | retired_paths(storage).keys()
     found = [
-        f"{kind}/{path.name}"
+        f"{kind}/{name}"
         for kind in (EVENTS, APPENDS, MANIFESTS)
-        for path in folder.glob(f"{kind}/*")
-        if _OURS.fullmatch(path.name) or SEGMENT_NAME.fullmatch(path.name)
+        for name in storage.listed(kind, before_s=before_s)
+        if _OURS.fullmatch(name) or SEGMENT_NAME.fullmatch(name)
     ]
     return sorted(path for path in found if path not in named)
 
@@ -88,20 +107,25 @@ def sha256_of(path: Path) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-def problem_of(folder: Path, file: LakeFile) -> str:
+def problem_of(lake: Place, file: LakeFile) -> str:
     """What is wrong with the file or its file of appends; empty if both are as the manifest says."""
-    problem = _content_problem(folder, file) or _position_problem(folder / file.path, "position", file, file.rows)
+    storage = storage_of(lake)
+    problem = _problem_of(storage, file, "position", file)
     if problem or file.appends is None:
         return problem
-    appends = file.appends
-    problem = _content_problem(folder, appends) or _position_problem(folder / appends.path, "last", file, appends.rows)
-    return f"{appends.path}: {problem}" if problem else ""
+    problem = _problem_of(storage, file.appends, "last", file)
+    return f"{file.appends.path}: {problem}" if problem else ""
 
 
-def _content_problem(folder: Path, file: LakeFile | AppendsFile) -> str:
-    path = folder / file.path
-    if not path.exists():
+def _problem_of(storage: Storage, file: LakeFile | AppendsFile, column: str, of: LakeFile) -> str:
+    try:
+        with storage.local(file.path) as path:
+            return _content_problem(path, file) or _position_problem(path, column, of, file.rows)
+    except FileNotFoundError:
         return "missing"
+
+
+def _content_problem(path: Path, file: LakeFile | AppendsFile) -> str:
     if path.stat().st_size != file.bytes:
         return f"{path.stat().st_size} bytes, and the manifest says {file.bytes}"
     digest = sha256_of(path)

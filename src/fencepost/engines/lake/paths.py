@@ -1,15 +1,17 @@
-"""Paths of folders and files, also written as `file:` URLs; other file systems are refused.
+"""Paths of folders and files, also written as `file:` URLs; other file systems are refused, but for lakes.
 
 A text such as `s3a://bucket/lake` is also a valid relative path. Without this check it would silently become a folder
-of that name below the working directory. tests/unit/test_paths.py holds this.
+of that name below the working directory. A lake may be in an object store. tests/unit/test_paths.py holds this.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Final
 
+from ...address import object_url
 from ...errors import InvalidInput
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
@@ -35,3 +37,17 @@ def local_path(given: str | os.PathLike[str], name: str) -> str:
     if not rest:
         raise InvalidInput(name, "a path is needed after file:")
     return "/" + rest.lstrip("/") if rest.startswith("/") else rest
+
+
+def lake_location(given: str | os.PathLike[str], name: str) -> str:
+    """The URL of a lake in an object store, or else the path of its folder.
+
+    >>> lake_location("s3a://bucket/lake/", "folder"), lake_location("data/lake", "folder")
+    ('s3://bucket/lake', 'data/lake')
+    """
+    return object_url(os.fspath(given), name) or local_path(given, name)
+
+
+def absolute_lake(given: str | os.PathLike[str], name: str) -> str:
+    """The same lake in a process with another working directory."""
+    return object_url(os.fspath(given), name) or str(Path(local_path(given, name)).absolute())

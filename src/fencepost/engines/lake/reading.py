@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from ...errors import StoreCorrupt
 from ...model import SequencedEvent
 from .columns import SCHEMA, values
 from .files import existing_manifest
+from .storage import Place, Storage, storage_of
 
 BATCH_ROWS: Final = 16_384
 BATCH_BYTES: Final = 16_777_216  # of a batch, if its rows are of average size for their row group
@@ -27,7 +27,7 @@ COLUMNS: Final = tuple(SCHEMA.names)
 
 
 def read_files(
-    folder: Path, columns: Sequence[str], *, after: int, upto: int, types: Collection[str] | None = None
+    lake: Place, columns: Sequence[str], *, after: int, upto: int, types: Collection[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The events with after < position <= upto. `types` only skips row groups; the caller filters the rest."""
 
@@ -45,19 +45,21 @@ def read_files(
                     return False
         return True
 
+    storage = storage_of(lake)
     names = list(dict.fromkeys([*columns, "position"]))
-    for file in existing_manifest(folder).files:
+    for file in existing_manifest(storage).files:
         if file.overlaps(after, upto):
-            for batch in _checked_batches(folder / file.path, names, may_hold):
+            for batch in _checked_batches(storage, file.path, names, may_hold):
                 yield _within(batch, after, upto).select(list(columns))
 
 
-def read_recorded(folder: Path, *, after: int, upto: int) -> Iterator[pa.RecordBatch]:
+def read_recorded(lake: Place, *, after: int, upto: int) -> Iterator[pa.RecordBatch]:
     """The recorded appends with after < last <= upto."""
-    for file in existing_manifest(folder).files:
+    storage = storage_of(lake)
+    for file in existing_manifest(storage).files:
         if file.appends is None or not file.overlaps(after, upto):
             continue
-        for batch in _checked_batches(folder / file.appends.path, None, lambda group: True):
+        for batch in _checked_batches(storage, file.appends.path, None, lambda group: True):
             last = batch.column("last")
             within = batch.filter(pc.and_(pc.greater(last, after), pc.less_equal(last, upto)))
             if within.num_rows:
@@ -79,7 +81,7 @@ def events_of(batch: pa.RecordBatch) -> Iterator[SequencedEvent]:
 
 
 def _checked_batches(
-    path: Path, columns: Sequence[str] | None, may_hold: Callable[[pq.RowGroupMetaData], bool]
+    storage: Storage, path: str, columns: Sequence[str] | None, may_hold: Callable[[pq.RowGroupMetaData], bool]
 ) -> Iterator[pa.RecordBatch]:
     """The batches of a file's chosen row groups; raises `StoreCorrupt` for a wrong checksum or missing rows.
 
@@ -87,7 +89,12 @@ def _checked_batches(
     of rows. Text is validated because files of earlier versions have no checksums.
     """
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as parquet:
+        # In an object store each read is a request, so the pages of a row group are read together.
+        together = not storage.is_locked
+        with (
+            storage.source(path) as source,
+            pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=together) as parquet,
+        ):
             groups = [
                 number for number in range(parquet.num_row_groups) if may_hold(parquet.metadata.row_group(number))
             ]
@@ -103,7 +110,7 @@ def _checked_batches(
             if missing:
                 raise pa.ArrowInvalid(f"{missing} rows fewer than its own footer says")
     except (OSError, pa.ArrowException) as error:
-        raise StoreCorrupt(f"{path}: {error}; run `fencepost lake verify`") from None
+        raise StoreCorrupt(f"{storage.name(path)}: {error}; run `fencepost lake verify`") from None
 
 
 def _within(batch: pa.RecordBatch, after: int, upto: int) -> pa.RecordBatch:

@@ -8,66 +8,91 @@ tests/spark/slow/test_compaction_kills.py kills compactions at every step.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
-from pathlib import Path
+from dataclasses import dataclass
+from functools import lru_cache
 from secrets import token_hex
 from typing import Final
 
 import msgspec
 
-from ...durable import write_durably
 from ...errors import StoreCorrupt
+from .storage import Place, Storage, storage_of
 
 RETIRED: Final = "retired"
 RETAIN_S: Final = 86_400.0  # a day: longer than queries run
 
 
-def retire(folder: Path, paths: Iterable[str], *, now_s: float) -> None:
+_RECORD: Final = re.compile(r"[0-9].*-.*\.json")
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """Replaced files whose time is over, and the records that name them."""
+
+    paths: frozenset[str] = frozenset()
+    records: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.records)
+
+
+def retire(lake: Place, paths: Iterable[str], *, now_s: float) -> None:
     """Record that these files are being replaced now."""
-    (folder / RETIRED).mkdir(exist_ok=True)
     name = f"{int(now_s * 1000):015d}-{token_hex(4)}.json"
-    write_durably(folder / RETIRED / name, msgspec.json.encode(sorted(paths)))
+    storage_of(lake).put(f"{RETIRED}/{name}", msgspec.json.encode(sorted(paths)))
 
 
-def retired_paths(folder: Path) -> dict[str, float]:
+def retired_paths(lake: Place) -> dict[str, float]:
     """The files that records name, with the last time at which each was replaced."""
+    storage = storage_of(lake)
     found: dict[str, float] = {}
-    for record in sorted(_records(folder)):  # by time
-        for path in _named(record):
+    for record in sorted(_records(storage)):  # by time
+        for path in _named(storage, record):
             found[path] = _time_of(record)
     return found
 
 
-def sweep(folder: Path, listed: Collection[str], *, retain_s: float, now_s: float) -> int:
-    """Remove the files that were replaced `retain_s` ago or earlier and are not `listed`; returns their number.
-
-    A sweep that is killed leaves its records, so the next one continues.
-    """
+def replaced(lake: Place, listed: Collection[str], *, retain_s: float, now_s: float) -> Replaced:
+    """The files that were replaced `retain_s` ago or earlier and are not `listed`."""
+    storage = storage_of(lake)
     end = now_s - retain_s
-    over = [record for record in _records(folder) if _time_of(record) <= end]
+    over = [record for record in _records(storage) if _time_of(record) <= end]
     if not over:
-        return 0
-    times = retired_paths(folder)
-    removed = 0
-    for path in {path for record in over for path in _named(record)}:
-        if path not in listed and times[path] <= end and (folder / path).exists():
-            (folder / path).unlink()
-            removed += 1
-    for record in over:
-        record.unlink()
-    return removed
+        return Replaced()
+    times = retired_paths(storage)
+    named = {path for record in over for path in _named(storage, record)}
+    paths = frozenset(path for path in named if path not in listed and times[path] <= end)
+    return Replaced(paths, tuple(over))
 
 
-def _records(folder: Path) -> list[Path]:
-    return list((folder / RETIRED).glob("[0-9]*-*.json"))
+def remove(lake: Place, over: Replaced) -> None:
+    """Remove the files, then their records. If this is killed, the records stay, and the next sweep continues."""
+    storage = storage_of(lake)
+    for path in (*over.paths, *over.records):
+        storage.delete(path)
 
 
-def _time_of(record: Path) -> float:
-    return int(record.name.partition("-")[0]) / 1000
+def sweep(lake: Place, listed: Collection[str], *, retain_s: float, now_s: float) -> int:
+    """Remove the files that were replaced `retain_s` ago or earlier and are not `listed`; returns their number."""
+    over = replaced(lake, listed, retain_s=retain_s, now_s=now_s)
+    remove(lake, over)
+    return len(over.paths)
 
 
-def _named(record: Path) -> list[str]:
+def _records(storage: Storage) -> list[str]:
+    return [f"{RETIRED}/{name}" for name in storage.listed(RETIRED) if _RECORD.fullmatch(name)]
+
+
+def _time_of(record: str) -> float:
+    return int(record.removeprefix(f"{RETIRED}/").partition("-")[0]) / 1000
+
+
+@lru_cache(maxsize=4_096)
+def _named(storage: Storage, record: str) -> tuple[str, ...]:
+    """The files that a record names; kept in memory, because it never changes."""
     try:
-        return msgspec.json.decode(record.read_bytes(), type=list[str])
+        return msgspec.json.decode(storage.read(record), type=tuple[str, ...])
     except msgspec.MsgspecError as error:
-        raise StoreCorrupt(f"{record}: not a list of files: {error}") from None
+        raise StoreCorrupt(f"{storage.name(record)}: not a list of files: {error}") from None

@@ -3,6 +3,7 @@
     options     the options of a reader and a writer, checked when the source is created
     places      which store an option or argument names, and where an address with a password is kept
     columns     the columns of an event and their types
+    hadoop      whether this Spark session can itself open files of an object store
     tasks       ranges of positions over tasks: one input for each task, batches back
     errors      errors of a worker that reach the driver as one sentence
     shipping    classes of events and projections, imported by name in the workers
@@ -15,14 +16,16 @@ from __future__ import annotations
 
 from .columns import TYPES, WIDE, check_narrowed, full_schema, position_column, position_type
 from .errors import reported, reporting
-from .locking import PATIENCE_S, locked, patiently
+from .hadoop import native_folder
+from .locking import PATIENCE_S, PAUSE_S, locked, patiently
 from .options import READING, WRITING, Options, parse
-from .places import LakePart, Snapshot, Store, address_of, bounds_of, local_path, place_of
+from .places import LakePart, Snapshot, Store, absolute_lake, address_of, bounds_of, local_path, place_of
 from .shipping import Shipped, shipped
 from .tasks import Work, default_parts, even_borders, over_tasks, ranges
 
 __all__ = [
     "PATIENCE_S",
+    "PAUSE_S",
     "READING",
     "TYPES",
     "WIDE",
@@ -33,6 +36,7 @@ __all__ = [
     "Snapshot",
     "Store",
     "Work",
+    "absolute_lake",
     "address_of",
     "bounds_of",
     "check_narrowed",
@@ -41,6 +45,7 @@ __all__ = [
     "full_schema",
     "local_path",
     "locked",
+    "native_folder",
     "over_tasks",
     "parse",
     "patiently",

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...address import LAKE, Address
+from ...engines.lake.paths import absolute_lake as absolute_lake
+from ...engines.lake.paths import lake_location
 from ...engines.lake.paths import local_path as local_path
 from ...errors import InvalidInput
 from ...model import checked_position
@@ -29,7 +31,7 @@ _kept: dict[str, str] = {}
 class LakePart:
     """The beginning of a log, up to `upto`, as files of a lake. A file in the list never changes."""
 
-    folder: str
+    folder: str  # or the URL of a prefix in an object store
     files: tuple[LakeFile, ...]
     upto: int
 
@@ -63,7 +65,7 @@ def address_of(store: Store) -> Address:
         if scheme == "file":
             return Address.parse(Path(local_path(store, "store"))).absolute()
         if scheme in LAKE.schemes:
-            store = f"{scheme}:{local_path(rest, 'store')}"
+            store = f"{scheme}:{lake_location(rest, 'store')}"
     return Address.parse(store).absolute()
 
 

@@ -8,6 +8,11 @@ chunk's size, and an event is written a few times, not once for each export (tes
 The events do not change. Merged files are complete before the manifest lists them in place of the old ones, in one
 step, and the old ones stay for a while (`engines.lake.retiring`). So no reader notices, and a compaction that is killed
 has not happened.
+
+No lock keeps other writers away from an object store. A file there that the manifest does not list may belong to a
+process that is about to commit it. So files are first listed, then the manifest is written again, then they are
+removed: a file that was listed was written by a process that had read an earlier manifest, and the commit of such a
+process fails from then on. So that this disturbs no process that is alive, such files stay for an hour.
 """
 
 from __future__ import annotations
@@ -19,7 +24,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -36,15 +40,18 @@ from ...engines.lake.files import (
     strays,
     write_lake_manifest,
 )
-from ...engines.lake.retiring import RETAIN_S, retire, sweep
+from ...engines.lake.folder import Folder
+from ...engines.lake.retiring import RETAIN_S, remove, replaced, retire
+from ...engines.lake.storage import Storage
 from ...errors import InvalidInput, StoreCorrupt
-from ..basics import PATIENCE_S, patiently
+from ..basics import PATIENCE_S
 from ..scanning import scan_of
-from .rounds import CHUNK_EVENTS, exporting, lake_folder, lines, on_spark
+from .rounds import CHUNK_EVENTS, changing, lake_storage, lines, on_spark
 from .writing import write_chunk
 
 FANOUT_BITS: Final = 3
 FANOUT: Final = 1 << FANOUT_BITS  # files of about one size that become one of the next
+LEFT_S: Final = 3_600.0  # longer than a round of an export takes
 FULL_BYTES: Final = 268_435_456  # a file of this size is not merged, however few events it has
 
 Run = tuple[LakeFile, ...]
@@ -65,25 +72,45 @@ def compact(spark: SparkSession, folder: str, *, chunk: int = CHUNK_EVENTS, reta
     The files that they replace stay for `retain_s` seconds, for readers that still use them. If an export is running,
     wait for it, for at most a minute.
     """
-    target = lake_folder(folder)
+    target = lake_storage(folder)
     existing_manifest(target)
-    with patiently(partial(exporting, target), PATIENCE_S):
-        manifest = existing_manifest(target)
-        tidy_up(target, manifest, retain_s=retain_s)
+
+    def work() -> Compacted:
+        manifest = tidy_up(target, existing_manifest(target), retain_s=retain_s)
         after = compacted(target, manifest, partial(merge_on_spark, spark, target), chunk=chunk, retain_s=retain_s)
-    return Compacted(len(manifest.files), len(after.files))
+        return Compacted(len(manifest.files), len(after.files))
+
+    return changing(target, work, PATIENCE_S)
 
 
-def tidy_up(folder: Path, manifest: LakeManifest, *, retain_s: float) -> None:
-    """Remove what a killed export or compaction has left, and replaced files whose time is over."""
+def tidy_up(lake: Storage, manifest: LakeManifest, *, retain_s: float) -> LakeManifest:
+    """Remove what a killed export or compaction has left, and replaced files whose time is over.
+
+    Returns the manifest, which is written again in an object store before anything is removed there.
+    """
     if retain_s < 0:
         raise InvalidInput("retain_s", f"at least 0 seconds are needed, not {retain_s}")
-    for path in strays(folder, manifest):
-        (folder / path).unlink()
-    sweep(folder, manifest.paths(), retain_s=retain_s, now_s=time.time())
+    left = strays(lake, manifest, before_s=left_before(retain_s))
+    return _removed(lake, manifest, left, retain_s=retain_s)
 
 
-def compacted(folder: Path, manifest: LakeManifest, merge: Merge, *, chunk: int, retain_s: float) -> LakeManifest:
+def left_before(retain_s: float = RETAIN_S) -> float:
+    """When a file in an object store must have been written to count as left by a killed process."""
+    return time.time() - min(retain_s, LEFT_S)
+
+
+def _removed(lake: Storage, manifest: LakeManifest, left: Sequence[str], *, retain_s: float) -> LakeManifest:
+    """Remove the files that were left, and replaced files whose time is over."""
+    over = replaced(lake, manifest.paths(), retain_s=retain_s, now_s=time.time())
+    if (left or over) and not lake.is_locked:
+        manifest = write_lake_manifest(lake, manifest)
+    for path in left:
+        lake.delete(path)
+    remove(lake, over)
+    return manifest
+
+
+def compacted(folder: Storage, manifest: LakeManifest, merge: Merge, *, chunk: int, retain_s: float) -> LakeManifest:
     """The manifest after its runs of small files were merged, some at a time; the caller holds the lake's lock."""
     if has_table(folder):
         return manifest
@@ -103,13 +130,15 @@ def compacted(folder: Path, manifest: LakeManifest, merge: Merge, *, chunk: int,
         retire(folder, manifest.paths() - following.paths(), now_s=time.time())
         manifest = write_lake_manifest(folder, following)
     if manifest is not before and retain_s == 0:
-        sweep(folder, manifest.paths(), retain_s=0, now_s=time.time())
+        manifest = _removed(folder, manifest, (), retain_s=0)
     return manifest
 
 
-def has_table(folder: Path) -> bool:
+def has_table(lake: Storage) -> bool:
     """Whether a Delta or Iceberg table refers to the files. Older versions of the table need them for time travel."""
-    return (folder / EVENTS / "_delta_log").exists() or (folder / "iceberg").exists()
+    if not isinstance(lake, Folder):
+        return False
+    return (lake.folder / EVENTS / "_delta_log").exists() or (lake.folder / "iceberg").exists()
 
 
 def runs(files: Sequence[LakeFile], chunk: int) -> list[Run]:
@@ -144,22 +173,23 @@ def _grown(files: Sequence[LakeFile]) -> list[Run]:
     return [tuple(files[-sum(1 for size in sizes if size <= max(many)) :])]
 
 
-def merge_on_spark(spark: SparkSession, folder: Path, round: Sequence[Run]) -> list[LakeFile]:
+def merge_on_spark(spark: SparkSession, folder: Storage, round: Sequence[Run]) -> list[LakeFile]:
     return on_spark(spark, round, partial(_merge, folder))
 
 
-def _merge(folder: Path, run: Run) -> Iterator[pa.RecordBatch]:
+def _merge(folder: Storage, run: Run) -> Iterator[pa.RecordBatch]:
     """Write the file of a run, and return its entry for the manifest; in a worker."""
     yield lines(merged_file(folder, run))
 
 
-def merged_file(folder: Path, run: Run) -> LakeFile:
+def merged_file(folder: Storage, run: Run) -> LakeFile:
     """Write the file that replaces a run. A damaged file is refused: it must not get a new checksum."""
     for file in run:
         problem = problem_of(folder, file)
         if problem:
-            raise StoreCorrupt(f"{folder / file.path}: {problem}; the lake was not compacted")
-    return write_chunk(scan_of(Address(LAKE, f"lake:{folder}", str(folder))), folder, run[0].after, run[-1].upto)
+            raise StoreCorrupt(f"{folder.name(file.path)}: {problem}; the lake was not compacted")
+    own = Address(LAKE, f"lake:{folder.name()}", folder.name())
+    return write_chunk(scan_of(own), folder, run[0].after, run[-1].upto)
 
 
 def _check(round: Sequence[Run], merged: dict[int, LakeFile]) -> None:

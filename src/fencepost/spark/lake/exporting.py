@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -26,13 +25,15 @@ from ...engines.lake.files import (
     strays,
     write_lake_manifest,
 )
+from ...engines.lake.folder import Folder
 from ...engines.lake.retiring import RETAIN_S
+from ...engines.lake.storage import Storage
 from ...errors import InvalidInput, StoreCorrupt
 from ...store import EventStore
-from ..basics import PATIENCE_S, Store, bounds_of, patiently
+from ..basics import PATIENCE_S, Store, bounds_of
 from ..scanning import Scan, check_same_log, scan_of
 from .compacting import compacted, merge_on_spark, tidy_up
-from .rounds import CHUNK_EVENTS, exporting, lake_folder, lines, on_spark, parallelism
+from .rounds import CHUNK_EVENTS, changing, lake_storage, lines, on_spark, parallelism
 from .writing import write_chunk
 
 Progress = Callable[[int, int], None]
@@ -62,28 +63,33 @@ def export(
 ) -> Exported:
     """Add the events that the lake in the folder lacks, up to the store's head or `upto`; create the lake if needed.
 
-    `delta` and `iceberg` maintain a table of that kind over the same files. With `compact`, small files are merged;
-    the files that they replace stay for `retain_s` seconds, for readers that still use them. If another export is
-    running, wait for it, for at most a minute.
+    The folder may be a prefix in an object store, such as `s3://bucket/lake`. `delta` and `iceberg` maintain a table
+    of that kind over the same files. With `compact`, small files are merged; the files that they replace stay for
+    `retain_s` seconds, for readers that still use them. If another export is running, wait for it, for at most a
+    minute.
     """
     if chunk < 1:
         raise InvalidInput("chunk", f"at least 1 event is needed, not {chunk}")
     address, upto = bounds_of(store, upto)
     scan = scan_of(address)
-    target = lake_folder(folder)
-    with scan.open() as opened, patiently(partial(exporting, target), PATIENCE_S):
+    target = lake_storage(folder)
+    if (delta or iceberg) and not isinstance(target, Folder):
+        problem = f"{target.name()} is in an object store, where Fencepost maintains no tables over a lake"
+        raise InvalidInput("delta" if delta else "iceberg", problem)
+    added: list[LakeFile] = []
+
+    def work(opened: EventStore) -> LakeManifest:
         head = opened.head()
         end = head if upto is None else min(upto, head)
         manifest = _begun(target)
         check_same_log(opened, target, manifest, "folder")
-        tidy_up(target, manifest, retain_s=retain_s)
-        added: list[LakeFile] = []
+        manifest = tidy_up(target, manifest, retain_s=retain_s)
         chunks = cut(opened, manifest.upto, end, chunk, gaps=address.kind.has_gaps)
         while round := list(islice(chunks, parallelism(spark))):
             files = on_spark(spark, round, partial(_write_chunk, scan, target))
-            added += files
             manifest = msgspec.structs.replace(manifest, files=(*manifest.files, *files))
             manifest = write_lake_manifest(target, manifest)
+            added.extend(files)
             if on_progress is not None:
                 on_progress(manifest.upto, end)
         _sync_tables(target, manifest, delta=delta, iceberg=iceberg)
@@ -91,32 +97,40 @@ def export(
             merged = compacted(target, manifest, partial(merge_on_spark, spark, target), chunk=chunk, retain_s=retain_s)
             if merged is not manifest:
                 _sync_tables(target, merged, delta=delta, iceberg=iceberg)
+        return manifest
+
+    with scan.open() as opened:
+        manifest = changing(target, partial(work, opened), PATIENCE_S)
     return Exported(len(added), sum(file.rows for file in added), manifest.upto)
 
 
-def _begun(folder: Path) -> LakeManifest:
+def _begun(lake: Storage) -> LakeManifest:
     """The manifest. For a new lake an empty one, which is written before any file."""
-    found = read_lake_manifest(folder)
+    found = read_lake_manifest(lake)
     if found is not None:
         return found
     manifest = LakeManifest()
-    if strays(folder, manifest):
+    if strays(lake, manifest):
+        found = read_lake_manifest(lake)  # in an object store, another process may just have created the lake
+        if found is not None:
+            return found
         raise StoreCorrupt(
-            f"{folder}: it has files of a lake and no {MANIFEST}; restore the manifest, or move the files away"
+            f"{lake.name()}: it has files of a lake and no {MANIFEST}; restore the manifest, or move the files away"
         )
-    write_lake_manifest(folder, manifest)
-    return manifest
+    return write_lake_manifest(lake, manifest)
 
 
-def _sync_tables(target: Path, manifest: LakeManifest, *, delta: bool, iceberg: bool) -> None:
+def _sync_tables(target: Storage, manifest: LakeManifest, *, delta: bool, iceberg: bool) -> None:
+    if not isinstance(target, Folder):
+        return
     if delta:
         from .tables import sync_delta
 
-        sync_delta(target, manifest)
+        sync_delta(target.folder, manifest)
     if iceberg:
         from .tables import sync_iceberg
 
-        sync_iceberg(target, manifest)
+        sync_iceberg(target.folder, manifest)
 
 
 def cut(store: EventStore, after: int, upto: int, chunk: int, *, gaps: bool) -> Iterator[tuple[int, int]]:
@@ -133,6 +147,6 @@ def cut(store: EventStore, after: int, upto: int, chunk: int, *, gaps: bool) -> 
         after = border
 
 
-def _write_chunk(scan: Scan, folder: Path, range: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+def _write_chunk(scan: Scan, lake: Storage, range: tuple[int, int]) -> Iterator[pa.RecordBatch]:
     """Write the file of a range, and return its entry for the manifest; in a worker."""
-    yield lines(write_chunk(scan, folder, *range))
+    yield lines(write_chunk(scan, lake, *range))

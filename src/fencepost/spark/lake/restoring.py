@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from pathlib import Path
 from typing import Final
 
 from ...copying import AppendsUpto, no_collections
 from ...engines.lake.columns import appends_of
 from ...engines.lake.files import LakeManifest, existing_manifest, problem_of
 from ...engines.lake.reading import COLUMNS, events_of, read_files, read_recorded
+from ...engines.lake.storage import Storage
 from ...errors import InvalidInput, StoreCorrupt
 from ...model import SequencedEvent
 from ...store import EventStore
-from .rounds import lake_folder
+from .rounds import lake_storage
 
 PART_EVENTS: Final = 100_000
 PART_BYTES: Final = 33_554_432
@@ -33,12 +33,12 @@ def restore(folder: str, store: EventStore, *, on_progress: Progress | None = No
 
     The store must be empty, or hold the beginning of the same log; then the restore continues after its head.
     """
-    target = lake_folder(folder)
+    target = lake_storage(folder)
     manifest = existing_manifest(target)
     for file in manifest.files:
         problem = problem_of(target, file)
         if problem:
-            raise StoreCorrupt(f"{target / file.path}: {problem}; nothing was restored")
+            raise StoreCorrupt(f"{target.name(file.path)}: {problem}; nothing was restored")
     progress = on_progress or (lambda done, all: None)
     with no_collections():
         _compare(target, manifest, store, progress)
@@ -53,11 +53,11 @@ def restore(folder: str, store: EventStore, *, on_progress: Progress | None = No
     return store.head()
 
 
-def events_of_range(folder: Path, after: int, upto: int) -> Iterator[SequencedEvent]:
+def events_of_range(folder: Storage, after: int, upto: int) -> Iterator[SequencedEvent]:
     return chain.from_iterable(map(events_of, read_files(folder, COLUMNS, after=after, upto=upto)))
 
 
-def _compare(folder: Path, manifest: LakeManifest, store: EventStore, progress: Progress) -> None:
+def _compare(folder: Storage, manifest: LakeManifest, store: EventStore, progress: Progress) -> None:
     """Refuse a store whose events differ from the lake's, up to the last position that both have."""
     common = min(manifest.upto, store.head())
     for number, (there, kept) in enumerate(

@@ -1,38 +1,71 @@
 """Rounds of tasks over the files of a lake: each task returns entries of the manifest, as lines of JSON.
 
-One process at a time changes a lake; it holds the lock on the folder.
+One process at a time changes a lake in a folder; it holds the lock on the folder. In an object store, several may
+write files at once, and one of them replaces the manifest. The others begin again from that manifest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ...engines.lake.files import EVENTS, LakeFile
-from ..basics import Work, local_path, locked, over_tasks
+from ...engines.lake.folder import Folder
+from ...engines.lake.storage import LakeChanged, Place, Storage, storage_of
+from ...interrupts import pause
+from ..basics import PAUSE_S, Work, absolute_lake, locked, over_tasks, patiently
 
 LOCK: Final = "export.lock"
 CHUNK_EVENTS: Final = 250_000  # of a file
 _LINES: Final = pa.schema([("line", pa.string())])
 
 
-def lake_folder(given: str) -> Path:
-    """The folder of a lake, absolute."""
-    return Path(local_path(given, "folder")).absolute()
+Result = TypeVar("Result")
+
+
+def lake_storage(given: str) -> Storage:
+    """The storage of the lake in a folder, by its absolute path, or below a prefix of an object store."""
+    return storage_of(absolute_lake(given, "folder"))
 
 
 @contextmanager
-def exporting(folder: Path) -> Iterator[None]:
-    """Hold the lock on the lake: two exports at once would each remove the other's files."""
-    (folder / EVENTS).mkdir(parents=True, exist_ok=True)
-    with locked(folder / LOCK, f"{folder}: another process is exporting into this lake; try again later"):
+def exporting(lake: Place) -> Iterator[None]:
+    """Hold the lock on the folder of a lake: two exports at once would each remove the other's files.
+
+    An object store has no lock; `tidy_up` says why no files are removed there that are still needed.
+    """
+    storage = storage_of(lake)
+    if not isinstance(storage, Folder):
         yield
+        return
+    (storage.folder / EVENTS).mkdir(parents=True, exist_ok=True)
+    problem = f"{storage.name()}: another process is exporting into this lake; try again later"
+    with locked(storage.folder / LOCK, problem):
+        yield
+
+
+def changing(lake: Storage, work: Callable[[], Result], patience_s: float) -> Result:
+    """Run `work`, which changes the lake, and run it again if another process has changed the lake meanwhile.
+
+    `StoreUnavailable` is raised if others hold the lock, or have committed first each time, for `patience_s` seconds.
+    """
+    end: float | None = None
+    while True:
+        try:
+            with patiently(partial(exporting, lake), patience_s):
+                return work()
+        except LakeChanged:
+            end = time.monotonic() + patience_s if end is None else end
+            if time.monotonic() >= end:
+                raise
+        pause(PAUSE_S)
 
 
 def on_spark(spark: SparkSession, inputs: Sequence[Any], work: Work) -> list[LakeFile]:

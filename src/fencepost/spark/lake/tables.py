@@ -13,8 +13,8 @@ from typing import Final
 
 from ...engines.lake.columns import SCHEMA
 from ...engines.lake.files import EVENTS, LakeManifest
+from ..basics import local_path
 from ..formats import DataFile, FileTable, commit_at, table_of
-from .rounds import lake_folder
 
 TABLE: Final = "events"
 DELTA: Final = "delta"
@@ -37,7 +37,7 @@ def table_version(folder: str, position: int, *, table: str) -> int:
     `table` is `delta` or `iceberg`. Read the table at that version, where `position` is at most the position, to see
     the log as it was.
     """
-    return commit_at(lake_table(lake_folder(folder), table).commits(), position).version
+    return commit_at(lake_table(Path(local_path(folder, "folder")).absolute(), table).commits(), position).version
 
 
 def lake_table(folder: Path, kind: str) -> FileTable:

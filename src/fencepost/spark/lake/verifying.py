@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ...engines.lake.files import LakeFile, existing_manifest, problem_of, strays
+from ...engines.lake.storage import Storage
 from ...errors import StoreCorrupt, StoreUnavailable
-from .rounds import exporting, lake_folder, lines, on_spark, parallelism
+from .compacting import left_before
+from .rounds import exporting, lake_storage, lines, on_spark, parallelism
 
 
 def verify(spark: SparkSession, folder: str) -> list[str]:
     """The problems of the lake, a sentence for each file; empty if every file is as the manifest says."""
-    target = lake_folder(folder)
+    target = lake_storage(folder)
     try:
         manifest = existing_manifest(target)
     except StoreCorrupt as error:
@@ -31,16 +32,19 @@ def verify(spark: SparkSession, folder: str) -> list[str]:
     return problems
 
 
-def _left_over(folder: Path) -> list[str]:
-    """A sentence for each file that the manifest does not list; none while an export runs, which may write them."""
+def _left_over(folder: Storage) -> list[str]:
+    """A sentence for each file that the manifest does not list; none while an export runs, which may write them.
+
+    In an object store, only files that are so old that the next export removes them.
+    """
     try:
         with exporting(folder):
-            left = strays(folder, existing_manifest(folder))
+            left = strays(folder, existing_manifest(folder), before_s=left_before())
     except (StoreUnavailable, OSError):  # the lock cannot be taken in a folder that is read-only
         return []
     return [f"{path}: the manifest does not list it; the next export removes it" for path in left]
 
 
-def _verify(folder: Path, file: LakeFile) -> Iterator[pa.RecordBatch]:
+def _verify(folder: Storage, file: LakeFile) -> Iterator[pa.RecordBatch]:
     """The file's entry with its problem in place of the checksum; in a worker."""
     yield lines(msgspec.structs.replace(file, sha256=problem_of(folder, file)))

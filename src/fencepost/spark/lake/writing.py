@@ -1,35 +1,35 @@
 """Writing a file of a lake: the events of a range of positions, and the recorded appends that end in it.
 
 A file is written under a temporary name, synced, hashed, and then gets its final name, which is made of its range. The
-same range of the same log is the same file.
+same range of the same log is the same file. In an object store, the name ends in random digits, so that no two writers
+put the same object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import chain
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...durable import durable_file
 from ...engines.lake.columns import RECORDED, SCHEMA
 from ...engines.lake.files import APPENDS, EVENTS, AppendsFile, LakeFile, file_name, sha256_of
 from ...engines.lake.reading import COLUMNS
+from ...engines.lake.storage import Place, Storage, storage_of
 from ..scanning import Scan, Selection, to_spark
 
 ROW_GROUP_EVENTS: Final = 50_000  # what a filter on positions or types can skip
 ROW_GROUP_BYTES: Final = 67_108_864  # a worker holds one row group in memory
 
 
-def write_chunk(scan: Scan, folder: Path, after: int, upto: int) -> LakeFile:
+def write_chunk(scan: Scan, lake: Place, after: int, upto: int) -> LakeFile:
     """Write the file of a range; returns its entry for the manifest."""
-    path = file_name(EVENTS, after, upto)
+    storage = storage_of(lake)
+    path = file_name(storage, EVENTS, after, upto)
     first = last = rows = 0
-    with _new_file(folder / path) as draft:
+    with storage.new_file(path) as draft:
         with pq.ParquetWriter(
             draft,
             SCHEMA,
@@ -45,7 +45,7 @@ def write_chunk(scan: Scan, folder: Path, after: int, upto: int) -> LakeFile:
                 last = table.column("position")[-1].as_py()
                 rows += table.num_rows
         size, digest = draft.stat().st_size, sha256_of(draft)
-    appends = _write_appends(scan, folder, after, upto)
+    appends = _write_appends(scan, storage, after, upto)
     return LakeFile(
         path=path,
         after=after,
@@ -59,27 +59,20 @@ def write_chunk(scan: Scan, folder: Path, after: int, upto: int) -> LakeFile:
     )
 
 
-def _write_appends(scan: Scan, folder: Path, after: int, upto: int) -> AppendsFile | None:
+def _write_appends(scan: Scan, storage: Storage, after: int, upto: int) -> AppendsFile | None:
     """Write the recorded appends that end in the range to a file of their own; None if there are none."""
     batches = scan.recorded(after, upto)
     begun = next(batches, None)
     if begun is None:
         return None
-    path = file_name(APPENDS, after, upto)
+    path = file_name(storage, APPENDS, after, upto)
     rows = 0
-    with _new_file(folder / path) as draft:
+    with storage.new_file(path) as draft:
         with pq.ParquetWriter(draft, RECORDED, compression="zstd", write_page_checksum=True) as writer:
             for batch in chain([begun], batches):
                 writer.write_batch(batch)
                 rows += batch.num_rows
         return AppendsFile(path=path, rows=rows, bytes=draft.stat().st_size, sha256=sha256_of(draft))
-
-
-@contextmanager
-def _new_file(target: Path) -> Iterator[Path]:
-    target.parent.mkdir(exist_ok=True)
-    with durable_file(target, replace=True) as draft:
-        yield draft
 
 
 def _row_groups(scan: Scan, after: int, upto: int) -> Iterator[pa.Table]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -18,17 +17,15 @@ from .selection import Selection
 
 @dataclass(frozen=True)
 class LakeScan:
-    folder: str
+    folder: str  # or the URL of a prefix in an object store
 
     def open(self) -> EventStore:
-        return EventStore(LakeEngine(Path(self.folder)))
+        return EventStore(LakeEngine(self.folder))
 
     def borders(self, store: EventStore, selection: Selection, parts: int) -> Sequence[int]:
         """Borders by the rows that the manifest counts, because positions may have gaps."""
         files = [
-            file
-            for file in existing_manifest(Path(self.folder)).files
-            if file.overlaps(selection.after, selection.upto)
+            file for file in existing_manifest(self.folder).files if file.overlaps(selection.after, selection.upto)
         ]
         total = sum(file.rows for file in files)
         borders, seen = [], 0
@@ -42,14 +39,12 @@ class LakeScan:
         return sorted(set(borders))
 
     def recorded(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
-        return read_recorded(Path(self.folder), after=after, upto=upto)
+        return read_recorded(self.folder, after=after, upto=upto)
 
     def batches(self, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         query = selection.query
         wanted = list(dict.fromkeys([*columns, "position", "type", "tags"] if not query.matches_all else columns))
-        for batch in read_files(
-            Path(self.folder), wanted, after=selection.after, upto=selection.upto, types=selection.types
-        ):
+        for batch in read_files(self.folder, wanted, after=selection.after, upto=selection.upto, types=selection.types):
             if not query.matches_all:
                 batch = _matching(batch, query)
             if batch.num_rows:

@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...address import LAKE
 from ...errors import InvalidInput
 from ...store import EventStore
-from ..basics import LakePart, Snapshot, Store, bounds_of, local_path
+from ..basics import LakePart, Snapshot, Store, absolute_lake, bounds_of
 from .scan import scan_of
 
 if TYPE_CHECKING:  # workers import this module, and the reader of Parquet takes 0.1 s to import
     from ...engines.lake.files import LakeManifest
+    from ...engines.lake.storage import Place
 
 
 def snapshot(store: Store, *, upto: int | None = None, lake: str | os.PathLike[str] | None = None) -> Snapshot:
     """The store up to its present head, or up to `upto` if that is below: a prefix for several reads to share.
 
-    `lake` is the folder of a lake of the same log. Functions that take the snapshot then read the events that the
-    lake holds from its files.
+    `lake` is the folder, or the URL, of a lake of the same log. Functions that take the snapshot then read the events
+    that the lake holds from its files.
     """
     from ...engines.lake.files import existing_manifest
 
@@ -37,13 +37,13 @@ def snapshot(store: Store, *, upto: int | None = None, lake: str | os.PathLike[s
     if address.kind is LAKE:
         if lake is not None:
             raise InvalidInput("lake", f"{address} is a lake itself; name the store that it was exported from")
-        folder = Path(address.path)
+        folder = address.path
         own = existing_manifest(folder)
         end = own.upto if limit is None else min(limit, own.upto)
         return Snapshot(address, end, _part(folder, own, end))
     manifest: LakeManifest | None = None
     if lake is not None:
-        folder = Path(local_path(lake, "lake")).absolute()
+        folder = absolute_lake(lake, "lake")
         manifest = existing_manifest(folder)  # before the head, so that the lake is not ahead of the prefix
     with scan_of(address).open() as opened:
         head = opened.head()
@@ -54,12 +54,13 @@ def snapshot(store: Store, *, upto: int | None = None, lake: str | os.PathLike[s
     return Snapshot(address, end, _part(folder, manifest, min(end, manifest.upto)))
 
 
-def check_same_log(store: EventStore, folder: Path, manifest: LakeManifest, name: str) -> None:
+def check_same_log(store: EventStore, folder: Place, manifest: LakeManifest, name: str) -> None:
     """Refuse another log: the last position that store and lake both have must hold the same event.
 
     `name` is the argument that named the lake.
     """
     from ...engines.lake.reading import COLUMNS, events_of, read_files
+    from ...engines.lake.storage import storage_of
 
     common = min(manifest.upto, store.head())
     if common == 0:
@@ -67,8 +68,9 @@ def check_same_log(store: EventStore, folder: Path, manifest: LakeManifest, name
     stored = list(store.read(after=common - 1, upto=common))
     kept = [event for batch in read_files(folder, COLUMNS, after=common - 1, upto=common) for event in events_of(batch)]
     if kept != stored:
-        raise InvalidInput(name, f"{folder} holds another log: its event at position {common} differs from the store's")
+        lake = storage_of(folder).name()
+        raise InvalidInput(name, f"{lake} holds another log: its event at position {common} differs from the store's")
 
 
-def _part(folder: Path, manifest: LakeManifest, upto: int) -> LakePart:
-    return LakePart(str(folder), tuple(file for file in manifest.files if file.overlaps(0, upto)), upto)
+def _part(folder: str, manifest: LakeManifest, upto: int) -> LakePart:
+    return LakePart(folder, tuple(file for file in manifest.files if file.overlaps(0, upto)), upto)

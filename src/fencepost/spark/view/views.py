@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +29,7 @@ from ...decisions import Projection
 from ...decisions.snapshots import digest_of, fingerprint
 from ...errors import InvalidInput, StoreUnavailable
 from ...model import checked_position
-from ..basics import PATIENCE_S, address_of, local_path, patiently, place_of, position_column, position_type
+from ..basics import PATIENCE_S, absolute_lake, address_of, patiently, place_of, position_column, position_type
 from ..folding import POSITION, STATE, UPTO, Folder, Log, OnError, Plan, grouped, log_of, no_rows
 from ..scanning import scan_of
 from ..session import session
@@ -83,7 +82,7 @@ class View:
         self._store = None if store is None else address_of(store)
         self._spark = spark
         self._partitions = partitions
-        self._lake = None if lake is None else str(Path(local_path(lake, "lake")).absolute())
+        self._lake = None if lake is None else absolute_lake(lake, "lake")
         position = LongType() if self._store is None else position_type(self._store)
         self._place = place_at(at, self._plan, keep, self._plan.saved_schema(position))
         self._recording = changes

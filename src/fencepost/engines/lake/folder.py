@@ -1,0 +1,73 @@
+"""A lake in a folder: a file appears under its name complete and durable, and the manifest is replaced by a rename.
+
+Exports and compactions hold a lock on the folder, which `fencepost.spark.lake` takes. So a file that the manifest does
+not list belongs to no running writer, and the manifest needs no version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+
+from ...durable import durable_file, write_durably
+from .entries import MANIFEST
+from .storage import Version
+
+
+@dataclass(frozen=True)
+class Folder:
+    folder: Path
+
+    @property
+    def is_locked(self) -> bool:
+        return True
+
+    def name(self, path: str = "") -> str:
+        return str(self.folder / path)
+
+    def suffix(self) -> str:
+        return ""
+
+    @contextmanager
+    def new_file(self, path: str) -> Iterator[Path]:
+        target = self.folder / path
+        target.parent.mkdir(exist_ok=True)
+        with durable_file(target, replace=True) as draft:
+            yield draft
+
+    def put(self, path: str, content: bytes) -> None:
+        target = self.folder / path
+        target.parent.mkdir(exist_ok=True)
+        write_durably(target, content, replace=True)
+
+    def read(self, path: str) -> bytes:
+        return (self.folder / path).read_bytes()
+
+    @contextmanager
+    def source(self, path: str) -> Iterator[Path]:
+        yield self.folder / path
+
+    @contextmanager
+    def local(self, path: str) -> Iterator[Path]:
+        found = self.folder / path
+        found.stat()
+        yield found
+
+    def listed(self, folder: str, *, before_s: float = inf) -> list[str]:
+        return [path.name for path in (self.folder / folder).glob("*")]
+
+    def delete(self, path: str) -> None:
+        (self.folder / path).unlink(missing_ok=True)
+
+    def read_manifest(self) -> tuple[bytes, Version | None] | None:
+        try:
+            return self.read(MANIFEST), None
+        except FileNotFoundError:
+            return None
+
+    def replace_manifest(self, content: bytes, version: Version | None) -> Version | None:
+        write_durably(self.folder / MANIFEST, content, replace=True)
+        return None

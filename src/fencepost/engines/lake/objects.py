@@ -1,0 +1,226 @@
+"""A lake below a prefix of an object store: S3, Google Cloud Storage or Azure, through `obstore`.
+
+Every object but the manifest has a name that no other writer uses, and never changes. The manifest is replaced only if
+its ETag is the one that this writer has read (If-Match), and created only if there is none (If-None-Match). Each
+manifest holds a random `commit`, so no two manifests have the same ETag, and a writer whose request was repeated after
+a lost answer recognises its own manifest. A store that ignores these conditions is refused when a lake is created.
+
+Credentials and the endpoint come from the environment of each process and are never sent to another one.
+tests/spark/test_object_lakes.py and tests/spark/slow/test_object_lake_kills.py hold this, on a mock of S3.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from math import inf
+from pathlib import Path
+from secrets import token_hex
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from ...errors import AccessDenied, InvalidInput, StoreError, StoreUnavailable
+from ...redaction import scrubbed
+from .entries import MANIFEST
+from .storage import LakeChanged, Version
+
+try:
+    import obstore
+    from obstore import exceptions
+    from obstore.store import S3Store, from_url
+except ImportError as error:
+    raise ImportError(f"{error}; lakes in object stores need obstore: pip install 'fencepost[lake]'") from error
+
+if TYPE_CHECKING:
+    from obstore import PutMode
+    from obstore.store import ObjectStore
+
+PART_BYTES: Final = 16_777_216  # a larger file is sent in parts of this size
+ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+REQUEST_S: Final = 300.0  # enough for several parts at once over a slow line
+RETRY_S: Final = 60.0
+NO_VERSION: Final = '"fencepost-no-such-version"'
+
+
+@dataclass(frozen=True)
+class Objects:
+    url: str
+
+    @property
+    def is_locked(self) -> bool:
+        return False
+
+    def __reduce__(self) -> tuple[type[Objects], tuple[str]]:
+        return Objects, (self.url,)  # without the client, which holds credentials
+
+    @cached_property
+    def _client(self) -> ObjectStore:
+        # The user has chosen an endpoint without encryption; obstore would refuse it.
+        plain = any(urlsplit(os.environ.get(name, "")).scheme == "http" for name in ENDPOINTS)
+        try:
+            return from_url(
+                self.url,
+                client_options={"allow_http": plain, "timeout": timedelta(seconds=REQUEST_S)},
+                retry_config={"retry_timeout": timedelta(seconds=RETRY_S)},
+            )
+        except (exceptions.BaseError, ValueError) as error:
+            raise InvalidInput("lake", f"{self.url}: {_said(error)}") from None
+
+    def name(self, path: str = "") -> str:
+        return f"{self.url}/{path}" if path else self.url
+
+    def suffix(self) -> str:
+        return f"-{token_hex(8)}"
+
+    @contextmanager
+    def new_file(self, path: str) -> Iterator[Path]:
+        with TemporaryDirectory(prefix="fencepost-lake-") as folder:
+            draft = Path(folder, "draft")
+            draft.touch()
+            yield draft
+            in_parts = draft.stat().st_size > PART_BYTES
+            with self._reporting(path):
+                obstore.put(self._client, path, draft, use_multipart=in_parts, chunk_size=PART_BYTES)
+
+    def put(self, path: str, content: bytes) -> None:
+        with self._reporting(path):
+            obstore.put(self._client, path, content, use_multipart=False)
+
+    def read(self, path: str) -> bytes:
+        with self._reporting(path):
+            return bytes(obstore.get(self._client, path).bytes())
+
+    @contextmanager
+    def source(self, path: str) -> Iterator[Any]:
+        with self._reporting(path):
+            yield _ObjectFile(self._client, path, obstore.head(self._client, path)["size"])
+
+    @contextmanager
+    def local(self, path: str) -> Iterator[Path]:
+        with TemporaryDirectory(prefix="fencepost-lake-") as folder:
+            fetched = Path(folder, "fetched")
+            with self._reporting(path), fetched.open("wb") as file:
+                for piece in obstore.get(self._client, path).stream():
+                    file.write(piece)
+            yield fetched
+
+    def listed(self, folder: str, *, before_s: float = inf) -> list[str]:
+        with self._reporting(folder):
+            found = [each for page in obstore.list(self._client, f"{folder}/") for each in page]
+        old = (each["path"] for each in found if each["last_modified"].timestamp() < before_s)
+        return [path.removeprefix(f"{folder}/") for path in old]
+
+    def delete(self, path: str) -> None:
+        try:
+            with self._reporting(path):
+                obstore.delete(self._client, path)
+        except FileNotFoundError:
+            pass
+
+    def read_manifest(self) -> tuple[bytes, Version | None] | None:
+        try:
+            with self._reporting(MANIFEST):
+                found = obstore.get(self._client, MANIFEST)
+                return bytes(found.bytes()), (found.meta["e_tag"], found.meta["version"])
+        except FileNotFoundError:
+            return None
+
+    def replace_manifest(self, content: bytes, version: Version | None) -> Version | None:
+        try:
+            written = self._put_if(content, version)
+        except (exceptions.PreconditionError, exceptions.AlreadyExistsError, StoreUnavailable) as error:
+            # The answer to an earlier try of this request may have been lost: then the manifest is this one.
+            found = self.read_manifest()
+            if found is not None and found[0] == content:
+                return found[1]
+            if isinstance(error, StoreUnavailable):
+                raise
+            raise LakeChanged(f"{self.url}: another process is exporting into this lake; try again later") from None
+        if version is None:
+            self._check_conditions(content)
+        return written
+
+    def _put_if(self, content: bytes, version: Version | None) -> Version:
+        """Put the manifest if it has this version; raises obstore's errors if it has another one."""
+        mode: PutMode = "create"
+        if version is not None:
+            mode = {}
+            if version[0] is not None:
+                mode["e_tag"] = version[0]
+            if version[1] is not None:
+                mode["version"] = version[1]
+        with self._reporting(MANIFEST):
+            put = obstore.put(self._client, MANIFEST, content, mode=mode)
+        return put["e_tag"], put["version"]
+
+    def _check_conditions(self, content: bytes) -> None:
+        """Refuse a store that ignores the conditions of a put, as some that imitate S3 do; for a lake just created."""
+        if not isinstance(self._client, S3Store):
+            return
+        for version in (None, (NO_VERSION, None)):
+            try:
+                self._put_if(content, version)
+            except (exceptions.PreconditionError, exceptions.AlreadyExistsError):
+                continue
+            self.delete(MANIFEST)
+            raise StoreError(
+                f"{self.url}: this object store ignores the headers If-Match and If-None-Match, so two exports could "
+                "overwrite each other; use a store that supports conditional writes, or a folder"
+            )
+
+    @contextmanager
+    def _reporting(self, path: str) -> Iterator[None]:
+        """Turn obstore's errors into ours, but for those that a failed condition raises."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            if "NoSuchBucket" in str(error):
+                raise StoreUnavailable(f"{self.url}: there is no such bucket") from None
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.name(path)) from None
+        except (exceptions.PreconditionError, exceptions.AlreadyExistsError):
+            raise
+        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+            raise AccessDenied(f"{self.name(path)}: {_said(error)}") from None
+        except exceptions.BaseError as error:
+            raise StoreUnavailable(f"{self.name(path)}: {_said(error)}") from None
+
+
+def _said(error: Exception) -> str:
+    """The first sentence of an error of obstore: what follows may quote requests, and with them credentials."""
+    return scrubbed(str(error).partition("\n")[0].partition("<")[0].strip(" :-"))
+
+
+class _ObjectFile(io.RawIOBase):
+    """An object as a file that can be read from any offset: each read is one request."""
+
+    def __init__(self, client: ObjectStore, path: str, size: int) -> None:
+        self._client, self._path, self._size = client, path, size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        end = self._size if size is None or size < 0 else min(self._at + size, self._size)
+        if end <= self._at:
+            return b""
+        found = bytes(obstore.get_range(self._client, self._path, start=self._at, end=end))
+        self._at += len(found)
+        return found
