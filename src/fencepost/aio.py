@@ -17,11 +17,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from contextlib import suppress
 from typing import Any
 
-from .core.arguments import checked_append, checked_range, checked_restore, checked_timeout
+from .core.arguments import checked_append, checked_range, checked_timeout
 from .core.async_service import AsyncStoreService
 from .core.engine import Capability, Engine, ReadStart
 from .core.judging import Append, Verdict
 from .core.readings import Extent, Pages
+from .core.restoring import checked_restore
 from .core.subscriptions import Feed, FeedReader
 from .errors import ReadingNotFinished, StoreClosed
 from .interrupts import shielded

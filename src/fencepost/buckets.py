@@ -65,7 +65,11 @@ def read_targets(query: Query) -> Iterator[Bucket]:
 
 def matches(event: Classified, query: Query) -> bool:
     """The definition of matching, for one event and one query, without buckets."""
-    return any((not item.types or event.type in item.types) and item.tags <= event.tags for item in query.items)
+    return any(
+        (not item.types or event.type in item.types)
+        and (not item.tags or item.tags <= event.tags)  # tags may be in stored form, and decoding them takes time
+        for item in query.items
+    )
 
 
 def write_keys(event: Classified) -> Iterator[Key]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from .core.arguments import checked_append, checked_range, checked_restore, checked_timeout
+from .core.arguments import checked_append, checked_range, checked_timeout
 from .core.engine import Capability, Engine
 from .core.judging import Append, Verdict
 from .core.readings import Pages, Reading
+from .core.restoring import checked_restore
 from .core.service import StoreService
 from .core.subscriptions import Subscription
 from .interrupts import shielded

@@ -46,6 +46,8 @@ USUAL = st.tuples(
     st.frozensets(st.sampled_from(["a", "b", "c", "d", "é", 'q"', "b\\s"]), max_size=4).map(encode_tags),
     OBJECTS,
     st.sampled_from([0, 1_000_000, 1_500_000]),
+    st.sampled_from([None, bytes(16), bytes(range(0xF0, 0x100))]),
+    st.sampled_from([None, '{"a":"1"}', '{"a":"\\n","b":"\\\\"}', "{}", '{"é":"ü"}']),
 )
 
 
@@ -79,6 +81,15 @@ def line_of(event: SequencedEvent) -> bytes:
         ("raw_tags", ['["d","c","b","a"]', "[]"]),
         ("raw_tags", ['["\\u0061"]', "[]"]),
         ("raw_tags", ['["a" ]', "[]"]),
+        ("raw_metadata", ['{"a":"1"}', "{}"]),
+        ("raw_metadata", ['{"a":"1"}', '{"a": "1"}']),
+        ("raw_metadata", ['{"a":"1"}', '{"a":"\\u0061"}']),
+        ("raw_metadata", ['{"a":"1"}', '{"a":"1","a":"2"}']),
+        ("raw_metadata", ['{"a":"1"}', '{"a":1}']),
+        ("raw_metadata", ['{"a":"1"}', '{"é":"ü"}']),
+        ("raw_metadata", ['{"a":"1"}', {"a": "1"}]),
+        ("raw_id", [bytes(16), UUID(int=1)]),
+        ("raw_id", [bytes(16), bytes(15)]),
     ],
 )
 def test_events_that_are_valid_only_together_are_noticed(field: str, values: list[object]) -> None:

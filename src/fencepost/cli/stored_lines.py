@@ -55,7 +55,12 @@ class StoredLines:
         lines = []
         types, at, moment = self._types, self._at, self._moment.decode()
         for event in events:
-            if event.raw_id is not None or event.raw_metadata is not None or not isinstance(event.raw_recorded_at, int):
+            id, metadata = event.raw_id, event.raw_metadata
+            if (
+                not isinstance(event.raw_recorded_at, int)
+                or (id is not None and (not isinstance(id, bytes) or len(id) != 16))
+                or (metadata is not None and not _is_plain_metadata(metadata))
+            ):
                 lines.append(f"{self._line(event).decode()}\n")
                 continue
             if event.raw_recorded_at != at:
@@ -67,9 +72,12 @@ class StoredLines:
                     lines.append(f"{to_json(event).decode()}\n")
                     continue
             type = (types.get(event.type) or self._type(event.type)).decode()
+            rest = "" if id is None else _id(id)
+            if metadata is not None:
+                rest += f',"metadata":{metadata}'
             lines.append(
                 f'{{"position":{event.position},"type":{type},"tags":{event.raw_tags},'
-                f'"data":{event.data.decode()},"recorded_at":"{moment}"}}\n'
+                f'"data":{event.data.decode()},"recorded_at":"{moment}"{rest}}}\n'
             )
         return lines
 
@@ -88,7 +96,7 @@ class StoredLines:
             tags.encode(),
             _data(data),
             moment,
-            b"" if id is None else _id(id),
+            b"" if id is None else _id(id).encode(),
             b',"metadata":%b' % metadata.encode() if metadata else b"",
         )
 
@@ -154,7 +162,18 @@ def _is_plain(tags: str, metadata: str | None) -> bool:
     names = _decode_strings(tags)
     if _encode(names) != tags.encode() or sorted(names) != names or len(set(names)) != len(names):
         return False
-    return not metadata or encode_json(_decode_mapping(metadata)) == metadata.encode()
+    return metadata is None or _is_plain_metadata(metadata)
+
+
+def _is_plain_metadata(metadata: object) -> bool:
+    """Whether the metadata is in the very form that Fencepost writes, and not empty."""
+    if not isinstance(metadata, str):
+        return False
+    try:
+        mapping = _decode_mapping(metadata)
+    except NOT_DECODABLE:
+        return False
+    return bool(mapping) and encode_json(mapping) == metadata.encode()
 
 
 def _data(data: bytes) -> bytes:
@@ -166,6 +185,6 @@ def _data(data: bytes) -> bytes:
         return b'"data_base64":' + _encode(data)
 
 
-def _id(id: bytes) -> bytes:
+def _id(id: bytes) -> str:
     text = id.hex()
-    return f',"id":"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"'.encode()
+    return f',"id":"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"'

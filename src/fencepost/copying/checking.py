@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from ..core.arguments import SeenStrings
 from ..core.engine import Capability
+from ..core.restoring import SeenStrings
 from ..errors import InvalidInput, StoreCorrupt
 from ..model import SequencedEvent
 from ..store import EventStore

@@ -6,7 +6,7 @@ The contract suite holds the checks (fencepost/testing/contract/input.py).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 
 from ..errors import InvalidInput
 from ..model import (
@@ -14,22 +14,13 @@ from ..model import (
     MAX_APPEND_BYTES,
     MAX_CONDITION_BUCKETS,
     MAX_CONDITIONS,
-    MAX_DATA_BYTES,
     MAX_EVENTS,
-    MAX_POSITION,
-    MAX_TAG_BYTES,
-    MAX_TAGS,
     AppendCondition,
     Event,
     Query,
-    RecordedAppend,
-    SequencedEvent,
     checked_all,
-    checked_id,
     checked_name,
     checked_position,
-    checked_tags,
-    checked_type,
 )
 from .judging import Append
 
@@ -49,103 +40,6 @@ def checked_append(
     )
     _check_buckets(append)
     return append
-
-
-def checked_restore(
-    events: Iterable[SequencedEvent], appends: Iterable[RecordedAppend]
-) -> tuple[tuple[SequencedEvent, ...], tuple[RecordedAppend, ...]]:
-    """The arguments of `restore`. Events of another store must be as valid as events that were appended."""
-    taken = checked_all(events, "events", SequencedEvent)
-    if len(taken) > MAX_EVENTS:
-        raise InvalidInput("events", f"{len(taken)} events, the limit is {MAX_EVENTS}")
-    size = sum(len(event.data) for event in taken)
-    if size > MAX_APPEND_BYTES:
-        raise InvalidInput("events", f"{size} bytes of data at once, the limit is {MAX_APPEND_BYTES}")
-    previous, seen, ids = 0, SeenStrings(), set[bytes]()
-    for index, event in enumerate(taken):
-        if not seen.passes(event):
-            try:
-                seen.check(event)
-            except InvalidInput as error:
-                raise InvalidInput(f"events[{index}].{error.field}", error.problem) from None
-        position, id = event.position, event.stored_id
-        if position <= previous:
-            raise InvalidInput(
-                f"events[{index}].position", f"{position} is not above the position before it, {previous}"
-            )
-        previous = position
-        if id in ids:
-            raise InvalidInput(f"events[{index}].id", f"{event.id} is the id of two events")
-        if id is not None:
-            ids.add(id)
-    return taken, _checked_records(appends, {event.position for event in taken})
-
-
-class SeenStrings:
-    """Remembers strings that were found valid. A restore checks millions of types and tags, and most of them repeat."""
-
-    def __init__(self) -> None:
-        self._types: set[str] = set()
-        self._tags: set[str] = set()
-
-    def passes(self, event: SequencedEvent) -> bool:
-        """A quick check that most events pass: a known type, plain tags, no metadata. `check` decides the rest."""
-        tags, data, id = event.raw_tags, event.data, event.raw_id
-        return (
-            type(event.position) is int
-            and 0 <= event.position <= MAX_POSITION
-            and event.type in self._types
-            and type(tags) is frozenset
-            and len(tags) <= MAX_TAGS
-            and (tags <= self._tags or self._are_plain(tags))
-            and type(data) is bytes
-            and len(data) <= MAX_DATA_BYTES
-            and type(event.raw_recorded_at) is int
-            and (id is None or (type(id) is bytes and len(id) == 16))
-            and not event.raw_metadata
-        )
-
-    def _are_plain(self, tags: frozenset[str]) -> bool:
-        """Whether the tags are ASCII within the limits, as almost all are; remembers them if so."""
-        for tag in tags:
-            if type(tag) is not str or not tag.isascii() or not 0 < len(tag) <= MAX_TAG_BYTES or "\0" in tag:
-                return False
-        self._tags |= tags
-        return True
-
-    def check(self, event: SequencedEvent) -> None:
-        """Raise `InvalidInput` for an event that no append could have stored."""
-        checked_position(event.position, "position")
-        if event.type not in self._types:
-            self._types.add(checked_type(event.type, "type"))
-        tags = event.tags
-        if len(tags) > MAX_TAGS or not tags <= self._tags:
-            self._tags |= checked_tags(tags, "tags")
-        if not isinstance(event.data, bytes) or len(event.data) > MAX_DATA_BYTES or event.raw_metadata:
-            event.event  # noqa: B018
-        if event.raw_id is not None and not (isinstance(event.raw_id, bytes) and len(event.raw_id) == 16):
-            checked_id(event.raw_id)
-        if not isinstance(event.raw_recorded_at, int) and event.recorded_at.tzinfo is None:
-            raise InvalidInput("recorded_at", "a datetime with a time zone is needed")
-
-
-def _checked_records(appends: Iterable[RecordedAppend], ends: Container[int]) -> tuple[RecordedAppend, ...]:
-    taken = checked_all(appends, "appends", RecordedAppend)
-    previous = 0
-    for index, append in enumerate(taken):
-        if not previous < append.first <= append.last:
-            problem = f"{append.first} to {append.last} is not above the append before it, which ends at {previous}"
-            raise InvalidInput(f"appends[{index}]", problem)
-        if append.last not in ends:
-            raise InvalidInput(
-                f"appends[{index}]", f"its last position, {append.last}, is not the position of one of the events"
-            )
-        try:
-            append.conditions, append.unless  # noqa: B018
-        except InvalidInput as error:
-            raise InvalidInput(f"appends[{index}].{error.field}", error.problem) from None
-        previous = append.last
-    return taken
 
 
 def checked_range(query: Query | None, after: int, upto: int | None, limit: int | None) -> Query:

@@ -12,6 +12,7 @@ Format 1 had another checksum, below 2**32, for events only. Its rows are still 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any, Final
 from zlib import crc32
@@ -34,6 +35,13 @@ _encode = msgspec.msgpack.Encoder().encode
 def checksum(*columns: Any) -> int:
     """The checksum of a row with these columns."""
     return MARK | _swapped(crc32(memoryview(_encode((*columns, MARK)))[:-4], RESIDUE))
+
+
+def with_checksums(rows: list[Any]) -> list[Any]:
+    """The rows, each with its checksum as the last column: faster than `checksum` for each of many rows."""
+    sums = array("I", [crc32(memoryview(_encode((*row, MARK)))[:-4], RESIDUE) for row in rows])
+    sums.byteswap()
+    return [(*row, MARK | sum) for row, sum in zip(rows, sums, strict=True)]
 
 
 def are_sound(rows: list[Any]) -> bool:

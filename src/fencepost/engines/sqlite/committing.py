@@ -15,19 +15,18 @@ from time import monotonic
 from typing import Final, TypeVar
 
 import apsw
-import msgspec
 
 from ...core.judging import Append, Verdict, judge, records_of
 from ...errors import InvalidInput
 from ...model import RecordedAppend, SequencedEvent
 from . import sizes
 from .checkpoints import checkpoint_row
-from .checksums import checksum
+from .checksums import with_checksums
 from .connections import roll_back, run, transaction, value
 from .fetching import Head
 from .forks import Connection
-from .generations import Types, indexed_upto, insert_many, write_tail
-from .layout import Row
+from .generations import Types, index_events, indexed_upto, insert_many, write_tail
+from .layout import ID, POSITION, Row
 from .ledger import BatchLedger
 from .merging import merge_step
 from .recording import create_appends_table, insert_records
@@ -39,8 +38,8 @@ Result = TypeVar("Result")
 
 # All ids in one statement, in the order of the index: one statement for each id would take as long as all the rest.
 FIRST_STORED: Final = """
-SELECT wanted.value FROM json_each(?) AS wanted CROSS JOIN generations CROSS JOIN postings
-ON postings.generation = generations.generation AND postings.term = unhex(wanted.value)
+SELECT postings.term FROM carray(?) AS wanted CROSS JOIN generations CROSS JOIN postings
+ON postings.generation = generations.generation AND postings.term = wanted.value
 WHERE generations.state = 'ready' LIMIT 1
 """
 
@@ -63,6 +62,7 @@ class Committer:
         self._records = records
         self._wrote_tail = False  # after the last commit
         self._merge_at = 0.0  # when the next step of merging is due
+        self._lookup_s = 0.0  # how long the last restore looked up its ids in the generations
         self._alert = 0  # batches that still look for other processes' commits before judging
 
     def commit(self, appends: Sequence[Append]) -> list[Verdict]:
@@ -70,7 +70,7 @@ class Committer:
 
     def restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend]) -> None:
         """Insert events with the positions and times that they have."""
-        self._write(lambda: self._restore(events, appends))
+        self._write(lambda: self._restore(events, appends, with_checksums([event.stored for event in events])))
 
     def recover(self) -> None:
         """Clean up after a thread that was interrupted between two steps. Every write begins with this."""
@@ -149,7 +149,8 @@ class Committer:
                 raise
             raise Overtaken from None
 
-    def _restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend]) -> None:
+    def _restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend], rows: list[Row]) -> None:
+        self._merge_for(self._lookup_s)
         if appends:
             create_appends_table(self.writer)
         tail, committed, _ = self._tail.view
@@ -157,20 +158,38 @@ class Committer:
             with transaction(self.writer):
                 self._tail.catch_up(self.writer)
                 tail, committed, _ = self._tail.view
-                check_restored(self.writer, tail, events)
-                rows: list[Row] = []
-                for event in events:
-                    content = event.stored
-                    tail.add(event.type, event.tags, event.stored_id, content)
-                    rows.append((*content, checksum(*content)))
+                began = monotonic()
+                check_restored(self.writer, tail, rows)
+                self._lookup_s = monotonic() - began
                 self._insert(rows, appends)
+                is_long = len(tail) + len(rows) >= sizes.TAIL_EVENTS
+                if is_long:  # then index its events at once, so that no process has to keep them as a tail
+                    index_events(self.writer, tail.floor, tail.head + len(rows))
+                else:
+                    for event, row in zip(events, rows, strict=True):
+                        tail.add(event.type, event.tags, event.stored_id, row[:-1])
         except Exception:
             self._tail.take_back(tail, committed)
             raise
         except BaseException:
             self._tail.reset(tail.floor)
             raise
-        self._tail.mark_committed()
+        if is_long:
+            self._tail.reset(tail.head + len(rows))
+            self._merge_at = 0.0
+        else:
+            self._tail.mark_committed()
+
+    def _merge_for(self, duration_s: float) -> None:
+        """Take steps of merging for about this time, if there are any to take.
+
+        One step between commits does not keep up with a restore of many events, and a restore looks up its ids in every
+        generation. Merging for as long as these lookups take costs at most as much again, and bounds them.
+        """
+        deadline = monotonic() + duration_s
+        while monotonic() < deadline and self._merge_at < inf:
+            self._merge_at = 0.0
+            self._tidy_up()
 
     def _tidy_up(self) -> None:
         """Write a long tail to disk, shorten the log and merge generations: between two commits, in small pieces."""
@@ -196,14 +215,14 @@ class Committer:
             self._merge_at = ended + (ended - began) * sizes.MERGE_REST if more else inf
 
 
-def check_restored(connection: apsw.Connection, tail: Tail, events: Sequence[SequencedEvent]) -> None:
+def check_restored(connection: apsw.Connection, tail: Tail, rows: Sequence[Row]) -> None:
     """Refuse events that do not follow the head, or whose ids are stored. In a transaction, with a current tail."""
-    for position, event in enumerate(events, start=tail.head + 1):
-        if event.position != position:
-            raise InvalidInput("events", f"position {position} is next, not {event.position}")
-    ids = [id for id in (event.stored_id for event in events) if id is not None]
-    stored = next((id.hex() for id in ids if tail.position_of(id) is not None), None)
+    for position, row in enumerate(rows, start=tail.head + 1):
+        if row[POSITION] != position:
+            raise InvalidInput("events", f"position {position} is next, not {row[POSITION]}")
+    ids = [row[ID] for row in rows if row[ID] is not None]
+    stored = next((id for id in ids if tail.position_of(id) is not None), None)
     if stored is None and ids and tail.floor:
-        stored = value(connection, FIRST_STORED, (msgspec.json.encode(sorted(id.hex() for id in ids)).decode(),))
+        stored = value(connection, FIRST_STORED, (apsw.carray(tuple(sorted(ids))),))
     if stored is not None:
-        raise InvalidInput("events", f"the id {stored} is stored already")
+        raise InvalidInput("events", f"the id {stored.hex()} is stored already")

@@ -41,6 +41,24 @@ SHORT: Final = """
 SELECT postings.type, postings.position FROM generations CROSS JOIN postings USING (generation)
 WHERE generations.state = 'ready' AND generations.last > ? AND generations.first <= ? AND postings.term = ? LIMIT ?
 """
+# The postings of a range of events, each kind in the order of the key, and the kinds in that order too: the empty term,
+# tags, ids. SQLite sorts texts before blobs. So every statement adds to the end of what the one before it has inserted.
+INDEXING: Final = tuple(
+    f"""
+INSERT INTO postings SELECT ?1, {term}, types.number, events.position
+FROM events CROSS JOIN types ON types.type = events.type {source}
+WHERE events.position > ?2 AND events.position <= ?3 {condition} ORDER BY 2, 3, 4
+"""
+    for term, source, condition in (
+        ("''", "", ""),
+        ("json_each.value", "CROSS JOIN json_each(events.tags)", ""),
+        ("events.id", "", "AND events.id IS NOT NULL"),
+    )
+)
+NEW_TYPES: Final = """
+INSERT INTO types (type) SELECT DISTINCT type FROM events
+WHERE position > ? AND position <= ? AND type NOT IN (SELECT type FROM types)
+"""
 BACKWARDS: Final = """
 SELECT -position FROM postings
 WHERE generation = ? AND term = ? AND type = ? AND position > ? AND position <= ? ORDER BY position DESC LIMIT ?
@@ -179,20 +197,32 @@ def position_of(connection: apsw.Connection, id: bytes) -> int | None:
 
 def write_tail(connection: apsw.Connection, types: Types, tail: Tail) -> None:
     """Write the tail's postings into the newest generation, in the caller's transaction."""
+    generation = _extended(connection, tail.floor + 1, tail.head)
+    insert_many(connection, "postings", list(_postings(connection, types, tail, generation)))
+
+
+def index_events(connection: apsw.Connection, after: int, upto: int) -> None:
+    """Write the postings of the events with after < position <= upto, in the caller's transaction.
+
+    For many events at once: SQLite makes and sorts the postings from the rows of the events, which takes less time than
+    a tail of that length, needs no memory for one, and lets other threads of this process run meanwhile.
+    """
+    run(connection, NEW_TYPES, (after, upto))
+    generation = _extended(connection, after + 1, upto)
+    for statement in INDEXING:
+        run(connection, statement, (generation, after, upto))
+
+
+def _extended(connection: apsw.Connection, first: int, last: int) -> int:
+    """The generation that now covers these positions too: the newest one if it is not full, else a new one."""
     newest = connection.execute(
         "SELECT generation, level, first FROM generations WHERE state = 'ready' ORDER BY last DESC LIMIT 1"
     ).get
-    if newest is not None and newest[1] == 0 and tail.floor - newest[2] + 1 < sizes.GENERATION_EVENTS:
-        generation = newest[0]
-        run(connection, "UPDATE generations SET last = ? WHERE generation = ?", (tail.head, generation))
-    else:
-        run(
-            connection,
-            "INSERT INTO generations (state, level, first, last) VALUES ('ready', 0, ?, ?)",
-            (tail.floor + 1, tail.head),
-        )
-        generation = connection.last_insert_rowid()
-    insert_many(connection, "postings", list(_postings(connection, types, tail, generation)))
+    if newest is not None and newest[1] == 0 and first - newest[2] < sizes.GENERATION_EVENTS:
+        run(connection, "UPDATE generations SET last = ? WHERE generation = ?", (last, newest[0]))
+        return newest[0]  # type: ignore[no-any-return]
+    run(connection, "INSERT INTO generations (state, level, first, last) VALUES ('ready', 0, ?, ?)", (first, last))
+    return connection.last_insert_rowid()
 
 
 def _postings(

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from time import time_ns
 from typing import Final
 
-from ...core.arguments import checked_append, checked_restore
+from ...core.arguments import checked_append
+from ...core.restoring import checked_restore
 from ...core.service import StoreService
 from ...errors import FormatUnsupported, InvalidInput, StoreUnavailable
 from ...model import RecordedAppend, SequencedEvent, checked_position
