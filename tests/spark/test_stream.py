@@ -77,8 +77,8 @@ def test_a_batch_that_is_planned_again_is_the_same_events(log: str) -> None:
 
 def test_the_latest_offset_is_the_head_whatever_the_limit(log: str) -> None:
     stream = reader(log, maxEventsPerTrigger="10")
-    assert stream.latestOffset(offset(0), ReadMaxRows(10)) == offset(10)
-    assert stream.latestOffset(offset(0), ReadAllAvailable()) == stream.reportLatestOffset()
+    assert stream.latestOffset(offset(0), ReadMaxRows(10)) == offset(10, after=0)
+    assert stream.latestOffset(offset(0), ReadAllAvailable()) == offset(len(stored(log)), after=0)
     assert position_of(stream.reportLatestOffset()) == len(stored(log))
     stream.stop()
 
@@ -86,7 +86,7 @@ def test_the_latest_offset_is_the_head_whatever_the_limit(log: str) -> None:
 def test_a_run_that_ends_by_itself_does_not_chase_what_comes_meanwhile(log: str) -> None:
     stream = reader(log)
     stream.prepareForTriggerAvailableNow()
-    target = offset(len(stored(log)))
+    target = offset(len(stored(log)), after=0)
     with fencepost.open(log) as store:
         store.append([Event("Late")])
     assert stream.latestOffset(offset(0), ReadAllAvailable()) == target

@@ -14,8 +14,9 @@ from tests.spark.purses import Added, Diary, Moved, Opened, Purse
 import fencepost
 from fencepost import Event, InvalidInput, StoreUnavailable
 from fencepost.decisions import encode, project
-from fencepost.spark import View, fold
+from fencepost.spark import View, fold, lake
 from fencepost.spark.basics import patiently
+from fencepost.spark.folding import log as folding_log
 from fencepost.spark.view import folder as folder_place
 from fencepost.spark.view import views as viewing
 from fencepost.spark.view.folder import PATTERNS, read_view_manifest, refreshing
@@ -136,12 +137,24 @@ def test_a_field_may_be_named_as_the_layers_are(spark: SparkSession, log: str, t
     assert {row["purse_id"]: row["layer"] for row in view.latest().collect()} == {"a": 103, "b": 102}
 
 
-def test_a_view_follows_a_stream(view: View, log: str, tmp_path: Path) -> None:
+def test_a_view_follows_a_stream(
+    spark: SparkSession, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a lake, which has a part of the first batch."""
+    lake.export(spark, log, str(tmp_path / "lake"))
     append(log, *[Added("b", 1) for _ in range(5)])
+    from_lake: list[int] = []
+    plain = folding_log.lake_frame
+    monkeypatch.setattr(
+        folding_log, "lake_frame", lambda *args, **named: from_lake.append(named["after"]) or plain(*args, **named)
+    )
+    at = f"file:{tmp_path / 'view'}"
+    view = View(Purse, by="purse_id", at=at, store=log, spark=spark, lake=str(tmp_path / "lake"))
     for _ in range(2):  # the second run finds nothing new
         query = view.follow(checkpoint=str(tmp_path / "checkpoint"), max_events=6, availableNow=True)
         query.awaitTermination()
     assert view.versions == [6, 9]
+    assert from_lake == [0, 6]
     with fencepost.open(log) as store:
         assert amounts(view.latest()) == {key: project(store, Purse(key)).amount for key in ("a", "b")}
 

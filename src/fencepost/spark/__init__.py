@@ -8,6 +8,7 @@
     sink        Spark's writer: staged by the tasks, stored by the driver, once
     scanning    how workers read each kind of store straight into record batches
     frames      a DataFrame of events: from a lake as far as it goes, from the store for the rest
+    following   a stream of a log, each batch a DataFrame of a range: from a lake as far as it goes
     folding     one row for each key, computed by the projections that decisions use
     type_checking  whether the classes of a program can read every stored event
     catalogue   a store as a database of Spark's catalogue
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from .auditing import audit, what_if
     from .catalogue import catalog
     from .folding import fold
+    from .following import Batch, follow
     from .frames import events, use_lake
     from .matching import match
     from .rebuilding import rebuild
@@ -54,12 +56,14 @@ if TYPE_CHECKING:
     from .watching import progress
 
 __all__ = [
+    "Batch",
     "View",
     "audit",
     "catalog",
     "check_types",
     "events",
     "fold",
+    "follow",
     "match",
     "place_of",
     "progress",
@@ -74,12 +78,14 @@ __all__ = [
 
 # Imported on first use: every worker imports this package, and needs none of these.
 _ELSEWHERE: Final = {
+    "Batch": "following",
     "View": "view",
     "audit": "auditing",
     "catalog": "catalogue",
     "check_types": "type_checking",
     "events": "frames",
     "fold": "folding",
+    "follow": "following",
     "match": "matching",
     "progress": "watching",
     "rebuild": "rebuilding",

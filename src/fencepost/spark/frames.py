@@ -78,7 +78,7 @@ def events(
     may hold a password: Spark does not see it. With Spark Connect, store and lake are opened in the client.
     """
     address, end = bounds_of(store, upto)
-    lake = _chosen(spark, store, lake)
+    lake = chosen_lake(spark, store, lake)
     prefix: Snapshot | None = None
     if lake is not None or refresh or address.kind is LAKE or isinstance(store, Snapshot):
         prefix = prefix_of(spark, store, upto=upto, lake=lake, refresh=refresh)
@@ -100,8 +100,8 @@ def events(
 def use_lake(spark: SparkSession, store: Store, folder: Folder | None) -> None:
     """Make this session read the store's events from the lake in the folder, as far as the lake goes.
 
-    From then on `events`, `fold`, `tables`, `what_if` and views need no `lake` argument for this store. None as the
-    folder ends that. The session's settings hold the folder, never the address.
+    From then on `events`, `follow`, `fold`, `tables`, `what_if` and views need no `lake` argument for this store. None
+    as the folder ends that. The session's settings hold the folder, never the address.
     """
     name = _setting(store)
     if folder is None:
@@ -119,7 +119,7 @@ def prefix_of(
     refresh: bool = False,
 ) -> Snapshot:
     """The prefix that a read of the store has, with the files of the lake that it names or that `use_lake` named."""
-    lake = _chosen(spark, store, lake)
+    lake = chosen_lake(spark, store, lake)
     if refresh and lake is None:
         raise InvalidInput("refresh", "it exports to a lake, and none is named: events(..., lake=FOLDER)")
     if lake is not None and _is_pattern(absolute_lake(lake, "lake")):
@@ -130,6 +130,13 @@ def prefix_of(
     if prefix.lake is not None and _is_pattern(prefix.lake.folder):
         return replace(prefix, lake=None)  # a `lake:` address: the Python source reads it
     return prefix
+
+
+def chosen_lake(spark: SparkSession, store: Store, lake: Folder | None) -> Folder | None:
+    """The lake that was given, or else the one that `use_lake` named; a snapshot says itself what is read."""
+    if lake is not None or isinstance(store, Snapshot):
+        return lake
+    return spark.conf.get(_setting(store), None)
 
 
 def lake_frame(spark: SparkSession, prefix: Snapshot, names: Sequence[str], *, after: int = 0) -> DataFrame | None:
@@ -169,13 +176,6 @@ def matches(query: Query) -> Column:
         return reduce(and_, terms, F.lit(True)) if terms else F.lit(True)
 
     return reduce(or_, (item_matches(sorted(item.types), sorted(item.tags)) for item in query.items))
-
-
-def _chosen(spark: SparkSession, store: Store, lake: Folder | None) -> Folder | None:
-    """The lake that was given, or else the one that `use_lake` named; a snapshot says itself what is read."""
-    if lake is not None or isinstance(store, Snapshot):
-        return lake
-    return spark.conf.get(_setting(store), None)
 
 
 def _setting(store: Store) -> str:

@@ -50,6 +50,19 @@ assert {row["w"]: row["count"] for row in view.latest().collect()} == {str(n): 3
 query = view.follow(checkpoint=folder + "/view-checkpoint", availableNow=True)
 query.awaitTermination()
 assert view.position >= 500, view.position
+def handle(events, batch):  # on the server
+    found = sorted(row["position"] for row in events.collect())
+    assert found == list(range(batch.after + 1, batch.upto + 1)), batch
+    with open(folder + "/followed", "a") as file:
+        print(batch.after, batch.upto, file=file)
+lake.export(spark, address, folder + "/lake", upto=300)
+with fencepost.open(address) as store:
+    head = store.head()
+options = {"lake": folder + "/lake", "checkpoint": folder + "/follow-checkpoint", "max_events": 400}
+query = fencepost.spark.follow(spark, address, handle, **options, availableNow=True)
+query.awaitTermination()
+followed = [tuple(map(int, line.split())) for line in open(folder + "/followed")]
+assert followed == [(after, min(after + 400, head)) for after in range(0, head, 400)], followed
 try:
     spark.read.format("fencepost").option("stroe", "x").load().count()
 except Exception as error:

@@ -4,6 +4,7 @@
     places      which store an option or argument names, and where an address with a password is kept
     columns     the columns of an event and their types
     hadoop      whether this Spark session can itself open files of an object store
+    batches     streams whose batches are ranges of positions, which the caller reads
     tasks       ranges of positions over tasks: one input for each task, batches back
     errors      errors of a worker that reach the driver as one sentence
     shipping    classes of events and projections, imported by name in the workers
@@ -14,6 +15,7 @@ These modules depend on no other part, and every other part may import from here
 
 from __future__ import annotations
 
+from .batches import Batch, follow_ranges
 from .columns import TYPES, WIDE, check_narrowed, full_schema, position_column, position_type
 from .errors import reported, reporting
 from .hadoop import native_folder
@@ -30,6 +32,7 @@ __all__ = [
     "TYPES",
     "WIDE",
     "WRITING",
+    "Batch",
     "LakePart",
     "Options",
     "Shipped",
@@ -42,6 +45,7 @@ __all__ = [
     "check_narrowed",
     "default_parts",
     "even_borders",
+    "follow_ranges",
     "full_schema",
     "local_path",
     "locked",

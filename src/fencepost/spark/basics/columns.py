@@ -56,6 +56,11 @@ def position_column(address: Address) -> str:
     return f"position {position_type(address).simpleString()}"
 
 
+def range_columns(address: Address) -> str:
+    """The schema of a stream whose rows are the ranges of its batches."""
+    return f"after {position_type(address).simpleString()}, {position_column(address)}"
+
+
 def full_schema(options: Options) -> StructType:
     """All columns of the store's events."""
     chosen = {name: types[0] for name, types in TYPES.items()}
@@ -65,10 +70,13 @@ def full_schema(options: Options) -> StructType:
 
 def check_narrowed(schema: StructType, options: Options) -> None:
     """Refuse a schema with a column that events do not have."""
-    if options.batch_ends and schema.names != ["position"]:
-        raise InvalidInput("option 'batchEnds'", f"the schema must be {position_column(options.store)!r} alone")
+    if options.batch_ends and schema.names not in (["position"], ["after", "position"]):
+        raise InvalidInput(
+            "option 'batchEnds'",
+            f"the schema must be {position_column(options.store)!r} alone, or {range_columns(options.store)!r}",
+        )
     for field in schema.fields:
-        types = TYPES.get(field.name)
+        types = TYPES.get("position" if options.batch_ends else field.name)
         if types is None:
             raise InvalidInput(f"column {field.name!r}", f"events have no such column; they have {', '.join(TYPES)}")
         if not any(_same(field.dataType, type) for type in types):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ...engines.lake.retiring import RETAIN_S
-from ..basics import Store, address_of, place_of, position_column
+from ..basics import Batch, Store, address_of, follow_ranges
 from .exporting import export
 from .rounds import CHUNK_EVENTS
 
@@ -39,13 +39,6 @@ def follow(
     """
     address = address_of(store)
     export(spark, address, folder, upto=0)  # from now on the lake can be read
-    # A batch is one row, the position at which it ends: the workers read the events from the store, in bulk.
-    ends = (
-        spark.readStream.format("fencepost")
-        .schema(position_column(address))
-        .options(batchEnds=True, **place_of(address))
-    )
-
     options: dict[str, Any] = {
         "chunk": chunk,
         "delta": delta,
@@ -54,11 +47,9 @@ def follow(
         "retain_s": retain_s,
     }
 
-    def export_batch(batch: DataFrame, batch_id: int) -> None:
-        for (end,) in batch.collect():
-            # The batch's own session, because with Spark Connect this function runs on the server.
-            export(batch.sparkSession, address, folder, upto=int(end), **options)
+    def export_batch(session: SparkSession, batch: Batch) -> None:
+        export(session, address, folder, upto=batch.upto, **options)
 
-    writer = ends.option("maxEventsPerTrigger", str(chunk)).load().writeStream.foreachBatch(export_batch)
-    writer = writer.option("checkpointLocation", checkpoint).trigger(**(trigger or {"processingTime": "0 seconds"}))
-    return writer.start(queryName=name)
+    return follow_ranges(
+        spark, address, export_batch, checkpoint=checkpoint, name=name, max_events=chunk, trigger=trigger
+    )

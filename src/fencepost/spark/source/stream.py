@@ -2,6 +2,10 @@
 
 An offset is a position, and the events up to a position never change. So a batch that Spark plans again after a crash,
 from the offsets in its checkpoint, has the same events in the same order. The reader and the store keep no progress.
+
+The offset at which a batch ends also says where the batch begins. For its first batch Spark has logged no other
+offset and asks for the initial one again, which may be another by then: the head, or an `after` of the next program.
+tests/spark/test_following.py fails such a batch and starts it again.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from ..scanning import Selection, partition, scan_of
 from .batch import Partition, read_partition
 
 POSITION = "position"
+AFTER = "after"
 
 
 class FencepostStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -70,7 +75,7 @@ class FencepostStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         end = end if self._options.upto is None else min(end, self._options.upto)
         if end <= after:
             return start
-        return offset(self._limited(after, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end)
+        return offset(self._limited(after, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end, after)
 
     @reported
     def reportLatestOffset(self) -> dict[str, Any]:
@@ -79,7 +84,7 @@ class FencepostStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     @reported
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         options = self._options
-        selection = Selection(position_of(start), position_of(end), options.query)
+        selection = Selection(start_of(start, end), position_of(end), options.query)
         if options.batch_ends:
             return [Partition(selection)]
         parts = options.partitions
@@ -90,7 +95,7 @@ class FencepostStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Partition)
         if self._options.batch_ends:
-            return _end_of(partition.selection, self._schema)
+            return _range_of(partition.selection, self._schema)
         return read_partition(scan_of(self._options.store), partition.selection, self._schema)
 
     def stop(self) -> None:
@@ -119,15 +124,21 @@ class FencepostStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return {**self.__dict__, "_store": None}
 
 
-def _end_of(selection: Selection, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """One row: the position at which the batch ends."""
+def _range_of(selection: Selection, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """One row: the position at which the batch ends and, if the schema has `after`, the one at which it begins."""
     wanted = to_arrow_schema(schema, timezone="UTC")
-    yield pa.RecordBatch.from_pylist([{POSITION: selection.upto}], schema=wanted)
+    yield pa.RecordBatch.from_pylist([{AFTER: selection.after, POSITION: selection.upto}], schema=wanted)
 
 
-def offset(position: int) -> dict[str, Any]:
+def offset(position: int, after: int | None = None) -> dict[str, Any]:
+    """The end of a batch that begins after `after`; without it, the beginning of a stream or the head."""
     # As text: some readers of JSON keep only 53 bits of a number, and positions have up to 96.
-    return {POSITION: str(position)}
+    return {POSITION: str(position)} if after is None else {POSITION: str(position), AFTER: str(after)}
+
+
+def start_of(start: dict[str, Any], end: dict[str, Any]) -> int:
+    """Where the batch begins: what its end says, or Spark if an older version has written the end."""
+    return int(end[AFTER]) if AFTER in end else position_of(start)
 
 
 def position_of(offset: dict[str, Any]) -> int:

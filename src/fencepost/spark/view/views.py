@@ -29,7 +29,7 @@ from ...decisions import Projection
 from ...decisions.snapshots import digest_of, fingerprint
 from ...errors import InvalidInput, StoreUnavailable
 from ...model import checked_position
-from ..basics import PATIENCE_S, absolute_lake, address_of, patiently, place_of, position_column, position_type
+from ..basics import PATIENCE_S, Batch, absolute_lake, address_of, follow_ranges, patiently, position_type
 from ..folding import POSITION, STATE, UPTO, Folder, Log, OnError, Plan, grouped, log_of, no_rows
 from ..scanning import scan_of
 from ..session import session
@@ -218,23 +218,23 @@ class View:
         largest batch.
         """
         store = self._needed_store()
-        # A batch is one row, the position at which it ends; a refresh reads the events.
-        ends = self._session().readStream.format("fencepost").schema(position_column(store))
-        ends = ends.options(batchEnds=True, **place_of(store))
-        if max_events is not None:
-            ends = ends.option("maxEventsPerTrigger", str(max_events))
-
         # With Spark Connect the function is pickled and sent to the server; a session cannot be pickled.
         view = copy(self)
         view._spark = None
 
-        def refresh_batch(batch: DataFrame, batch_id: int) -> None:
-            for (end,) in batch.collect():
-                view._spark = batch.sparkSession
-                view._refresh(int(end), patience_s=PATIENCE_S)
+        def refresh_batch(session: SparkSession, batch: Batch) -> None:
+            view._spark = session
+            view._refresh(batch.upto, patience_s=PATIENCE_S)
 
-        writer = ends.load().writeStream.foreachBatch(refresh_batch).option("checkpointLocation", checkpoint)
-        return writer.trigger(**(trigger or {"processingTime": "0 seconds"})).start(queryName=name)
+        return follow_ranges(
+            self._session(),
+            store,
+            refresh_batch,
+            checkpoint=checkpoint,
+            name=name,
+            max_events=max_events,
+            trigger=trigger,
+        )
 
     def _read(self, schema: StructType, version: Version) -> DataFrame:
         saved = self._place.saved(self._session(), schema, version)
