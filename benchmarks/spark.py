@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -22,23 +22,17 @@ from typing import Any
 from uuid import UUID
 
 import psutil
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 from tests.support.postgres import PostgresServer
 
 import fencepost
 from fencepost import Event, Query
 from fencepost.decisions import Projection, Tag, event, on
 from fencepost.spark import View, events, fold, lake, match, session
-from fencepost.spark.basics.tasks import LARGE_EVENTS
-from fencepost.spark.scanning import Selection
-from fencepost.spark.scanning.sqlite import SqliteScan
-from fencepost.spark.source.batch import read_partition
 
 from .machine import facts
+from .ready import Ready
 
 EVENTS = int(os.environ.get("FENCEPOST_BENCH_EVENTS", "5000000"))
 SMALL = min(EVENTS, 1_000_000)
@@ -46,6 +40,7 @@ SCAN = f"scan of {EVENTS:,} events in SQLite"
 QUERIES = 10_000
 ROUNDS = 3
 RESULTS = Path("benchmarks/results")
+PROFILE = RESULTS / "spark-scan-profile.json"
 FOLDER = Path(os.environ.get("FENCEPOST_BENCH_FOLDER", "/tmp/fencepost-bench-spark"))
 CONFIG = {"spark.driver.memory": "2g"}
 NARROW = "position long, type string"
@@ -153,13 +148,13 @@ def measure_scan(spark: SparkSession) -> Rows:
     if not Path(parquet).exists():
         events(spark, path).write.option("compression", "zstd").parquet(parquet)
     table = spark.read.parquet(parquet)
-    spark.dataSource.register(Prepared)
+    spark.dataSource.register(Ready)
     made = []
     for name, columns in (("all columns", None), ("2 columns", NARROW)):
         whole = events(spark, path, columns=columns)
         stored = table if columns is None else table.select("position", "type")
-        prepared = spark.read.format("prepared").schema(whole.schema).options(path=path).load()
-        taken = best_of_each(*(partial(consume, frame) for frame in (whole, stored, prepared)))
+        waiting = spark.read.format("ready").schema(whole.schema).options(path=path, events=EVENTS).load()
+        taken = best_of_each(*(partial(consume, frame) for frame in (whole, stored, waiting)))
         ours, theirs, ready = (EVENTS / each for each in taken)
         made.append(row(f"{SCAN}, {name}", "events/s", ours, theirs, 0.8, "the same in Parquet"))
         made.append(
@@ -194,31 +189,6 @@ def measure_hybrid(spark: SparkSession) -> Rows:
             row(f"count of {name}", "s", counted / other, None, None, peer) | {"ours": counted, "theirs": other}
         )
     return made
-
-
-class Prepared(DataSource):
-    """As many events from a source that has nothing to do but hand them over: what Spark's own side of it takes."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "prepared"
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        return PreparedReader(self.options["path"], schema)
-
-
-class PreparedReader(DataSourceReader):
-    def __init__(self, path: str, schema: StructType) -> None:
-        self._path = path
-        self._schema = schema
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(part) for part in range(-(-EVENTS // LARGE_EVENTS))]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        first = next(read_partition(SqliteScan(self._path), Selection(0, LARGE_EVENTS), self._schema))
-        for _ in range(min(EVENTS, LARGE_EVENTS) // first.num_rows):
-            yield first
 
 
 def measure_postgres(spark: SparkSession) -> Rows:
@@ -473,7 +443,7 @@ def write(target: Path) -> None:
         restored = json.loads(restoring.read_text())
         lines += ["", RESTORE.strip().format(**restored), "", *HEADINGS]
         lines += [_line(figure) for figure in restored["figures"]]
-    lines += ["", NOTES.strip()]
+    lines += ["", NOTES.strip(), *_profile()]
     if "memory" in results:
         lines += ["", "## Memory", "", MEMORY.strip(), "", "| events | scan, MiB | export, MiB |", "|---:|---:|---:|"]
         lines += [
@@ -482,6 +452,26 @@ def write(target: Path) -> None:
         ]
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text("\n".join(lines) + "\n")
+
+
+def _profile() -> list[str]:
+    """What `benchmarks.scan_profile` has found."""
+    if not PROFILE.exists():
+        return []
+    found = json.loads(PROFILE.read_text())
+    columns = {"all": "all columns", "two": "2 columns"}
+    lines = ["", PROFILED.strip().format(events=found["events"], load=found["load"][0]), ""]
+    lines += ["| machine | |", "|---|---|", *(f"| {name} | {what} |" for name, what in found["machine"].items()), ""]
+    lines += ["| in one process, without Spark | all columns, us | 2 columns, us |", "|---|---:|---:|"]
+    lines += [f"| {step['step']} | {step['all']:.2f} | {step['two']:.2f} |" for step in found["steps"]]
+    lines += ["", "| by Spark, `local[1]` | columns | Python, us | Java, us | both, us | Parquet's, to both |"]
+    lines += ["|---|---|---:|---:|---:|---:|"]
+    both = {(each["work"], each["columns"]): each["python"] + each["java"] for each in found["spark"]}
+    for each in found["spark"]:
+        whole, parquet = both[each["work"], each["columns"]], both["the same in Parquet", each["columns"]]
+        figures = f"{each['python']:.2f} | {each['java']:.2f} | {whole:.2f} | {parquet / whole:.2f}x"
+        lines.append(f"| {each['work']} | {columns[each['columns']]} | {figures} |")
+    return [*lines, "", LIMITS.strip()]
 
 
 def _line(figure: dict[str, Any]) -> str:
@@ -518,9 +508,9 @@ RESTORE = """
 ## A restore
 
 A lake of {events:,} events restored into a new SQLite file, and other ways of copying a log, before and after
-[018](../decisions/018-a-restore-indexes-itself.md): {rounds} rounds of each in turns, each in a process of its own, the best of each. The
-machine had other work: its load average was {load[0]} to {load[1]}, on 2 cores. So the rates by the clock are lower than they would be
-alone, and those by CPU time say more. `copy` is verified. The first table has an earlier run with 1,000,000 events, before the change.
+[018](../decisions/018-a-restore-indexes-itself.md): {rounds} rounds of each in turns, each in a process of its own,
+the best of each. The machine had other work: its load average was {load[0]} to {load[1]}, on 2 cores. So the rates by
+the clock are lower than they would be alone, and those by CPU time say more. `copy` is verified.
 """
 
 INTRODUCTION = """
@@ -534,14 +524,33 @@ NOTES = """
 ## How to read it
 
 - **A scan** carries each event from SQLite through Python and a socket into Java, where Parquet is decoded in Java
-  alone, whole columns at a time. The lines with batches that lie ready show what Python, socket and Java take when
-  there is nothing to read: all that a source written in Python can reach. The rest is SQLite's: walking a row and
-  handing over its columns costs about as much again. Two columns of Parquet are next to nothing, so no row-by-row
-  store comes near it. For many scans of one log, [read its past from a lake](../how-to/spark.md#read-a-long-log-fast).
+  alone, whole columns at a time. The lines with batches that lie ready show what is left when there is nothing to
+  read. [The profile below](#where-the-time-of-a-scan-goes) has the parts. For many scans of one log,
+  [read its past from a lake](../how-to/spark.md#read-a-long-log-fast).
 - **`local[1]`** uses more than one core already, since Java and Python work at the same time; held to one core, it
   shows what a second one brings.
 - **A refresh** has the fixed costs of a Spark job, whatever there is to fold: finding the states that are touched, a
   shuffle, writing a layer. They weigh less the longer the whole fold takes.
+"""
+
+PROFILED = """
+## Where the time of a scan goes
+
+Processor time for each of {events:,} events, from `python -m benchmarks.scan_profile`, in a run of its own. The
+machine had other work (load average {load} on 2 cores); processor time depends on that less than the time that passes.
+"""
+
+LIMITS = """
+- **All columns: the loss is in reading SQLite, not in the socket.** Batches that lie ready cost Python, socket and
+  Java together about as much as Parquet costs Java alone. What a scan adds is the walk through SQLite's rows, the ADBC
+  driver, which asks SQLite for each value and copies it into a batch, and the conversion of tags, ids and metadata.
+- **2 columns: SQLite again, and then the source.** Most of a scan's time is Python's: the walk and the driver. Without
+  them, ready batches take more than Parquet, and the table at the top shows the limit better: by the time that
+  passes, ready batches reach less than half of Parquet's rate. No source that is written in Python gets beyond that.
+- Java's figures include its compiler and its garbage collection. Between runs of this program they differed by a factor
+  of almost two, the steps in one process by up to a fifth. So read which step is large, not its last digit.
+- On 2 cores with `local[2]`, Java and Python share the cores, so the sum of both decides. With idle cores the larger of
+  the two does, since both work at the same time.
 """
 
 MEMORY = """

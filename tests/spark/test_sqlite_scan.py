@@ -17,6 +17,7 @@ import pytest
 
 import fencepost
 from fencepost import Event
+from fencepost.spark.scanning.sqlite import LEFT_OUT
 
 LARGE = 1_000_000
 
@@ -56,7 +57,8 @@ def test_every_byte_of_mixed_events_is_read(tmp_path: Path) -> None:
 
     path = tmp_path / "log.db"
     with fencepost.open(path) as store:
-        store.append([Event("Mixed", data=bytes([n % 251]) * (n * 997 % 150_000)) for n in range(400)])
+        store.append([Event("Mixed", data=bytes([n % 251]) * (n * 997 % 150_000)) for n in range(399)])
+        store.append([Event("Mixed", data=LEFT_OUT)])  # small, but looks like data that was left out
         whole = [event.data for event in store.read()]
     batches = json.loads(scanned(path).stdout)
     done = 0

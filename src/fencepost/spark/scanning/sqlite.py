@@ -16,6 +16,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...errors import StoreUnavailable
 from ...opening import open as open_address
@@ -32,7 +33,8 @@ RECORDED_ROWS: Final = 1_024
 LOOKED_AT: Final = 50_000  # events that are read to balance the partitions of a query
 PATIENCE_S: Final = 30.0  # for a lock that another process holds on the file
 
-SIZE: Final = "bytes_of_data"
+# Stands for data that a first statement leaves out. An event whose data is just that is read twice, which is correct.
+LEFT_OUT: Final = b"\0fencepost:large\0"
 
 # The driver infers a column's type from its first rows, and NULL has none, so no column may be NULL.
 SOURCES: Final = {"id": "coalesce(id, x'')", "metadata": "coalesce(metadata, '')"}
@@ -96,18 +98,19 @@ class SqliteScan:
         """
         rows = self._rows_per_batch(selection)
         most = 4 * BATCH_BYTES // rows
-        short = {**sources, "data": f"CASE WHEN length(data) <= {most} THEN data ELSE x'' END", SIZE: "length(data)"}
-        wanted = list(dict.fromkeys([*columns, "position", SIZE]))
+        # The sizes are not a column of their own, because the driver needs 0.1 us for each value of a column.
+        short = {**sources, "data": f"CASE WHEN length(data) <= {most} THEN data ELSE x'{LEFT_OUT.hex()}' END"}
+        wanted = list(dict.fromkeys([*columns, "position"]))
         with self._connected() as connection:
             for batch in _rows(connection, statement(selection, wanted, short), rows):
-                sizes = batch.column(SIZE).to_pylist()
-                if max(sizes, default=0) <= most:
+                large = _left_out(batch)
+                if not large:
                     yield batch.select(list(columns))
                     continue
-                for begin, end in _groups(sizes):
+                for begin, end in _groups(_sizes(connection, batch, large)):
                     part = batch.slice(begin, end - begin)
-                    large = [index for index in range(end - begin) if sizes[begin + index] > most]
-                    yield _with_data(connection, part, large).select(list(columns))
+                    missing = [index - begin for index in large if begin <= index < end]
+                    yield _with_data(connection, part, missing).select(list(columns))
 
     def _executed(self, sql: str, rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of the statement, `rows` in each batch."""
@@ -147,6 +150,31 @@ def _rows(connection: Any, sql: str, rows: int) -> Iterator[pa.RecordBatch]:
         yield from cursor.fetch_record_batch()
 
 
+def _left_out(batch: pa.RecordBatch) -> list[int]:
+    """The rows whose data the first statement has left out."""
+    data = batch.column("data")
+    if not pa.types.is_binary(data.type):  # no rows, or a damaged file, whose audit reports it
+        data = data.cast(pa.string()).cast(pa.binary())
+    found: list[int] = pc.indices_nonzero(pc.equal(data, pa.scalar(LEFT_OUT, pa.binary()))).to_pylist()
+    return found
+
+
+def _sizes(connection: Any, batch: pa.RecordBatch, large: Sequence[int]) -> list[int]:
+    """The size of the data of every row, also where it was left out."""
+    sizes: list[int] = pc.binary_length(batch.column("data")).to_pylist()
+    for index, size in zip(large, _of_rows(connection, batch, large, "length(data)"), strict=True):
+        sizes[index] = size
+    return sizes
+
+
+def _of_rows(connection: Any, batch: pa.RecordBatch, rows: Sequence[int], source: str) -> list[Any]:
+    """The values of a column, or of another expression, for these rows of the batch."""
+    positions = batch.column("position")
+    numbers = ", ".join(str(positions[index]) for index in rows)
+    sql = f"SELECT {source} AS found FROM events WHERE position IN ({numbers}) ORDER BY position"
+    return [each for read in _rows(connection, sql, len(rows)) for each in read.column("found").to_pylist()]
+
+
 def _groups(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Ranges of rows with at most BATCH_BYTES of data, or one row."""
     begin = total = 0
@@ -164,11 +192,7 @@ def _with_data(connection: Any, batch: pa.RecordBatch, large: Sequence[int]) -> 
     if not large:
         return batch
     data = batch.column("data").to_pylist()
-    positions = batch.column("position")
-    numbers = ", ".join(str(positions[index]) for index in large)
-    sql = f"SELECT data FROM events WHERE position IN ({numbers}) ORDER BY position"
-    found = [each for read in _rows(connection, sql, len(large)) for each in read.column("data").to_pylist()]
-    for index, content in zip(large, found, strict=True):
+    for index, content in zip(large, _of_rows(connection, batch, large, "data"), strict=True):
         data[index] = content
     return batch.set_column(batch.schema.get_field_index("data"), "data", pa.array(data, type=pa.binary()))
 
