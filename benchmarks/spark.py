@@ -517,10 +517,11 @@ the run and {after} after it, on 2 cores. So read the ratios, whose sides took t
 RESTORE = """
 ## A restore
 
-A lake of {events:,} events restored into a new SQLite file, and other ways of copying a log, before and after
-[018](../decisions/018-a-restore-indexes-itself.md): {rounds} rounds of each in turns, each in a process of its own, the best of each. The
-machine had other work: its load average was {load[0]} to {load[1]}, on 2 cores. So the rates by the clock are lower than they would be
-alone, and those by CPU time say more. `copy` is verified. The first table has an earlier run with 1,000,000 events, before the change.
+A lake restored into a new SQLite file, and other ways of copying a log, before and after
+[018](../decisions/018-a-restore-indexes-itself.md): {rounds} rounds of each in turns (2 for 1,000,000 events),
+each in a process of its own, the best of each. The machine had other work: its load average was {load[0]} to {load[1]},
+on 2 cores. So the rates by the clock are lower than they would be alone, and the ratios say more. `copy` is verified.
+The first table has the same restore of 1,000,000 events.
 """
 
 INTRODUCTION = """
