@@ -438,11 +438,6 @@ def write(target: Path) -> None:
         before, after = results["hybrid"].get("load", ("?", "?"))
         lines += ["", HYBRID.strip().format(before=before, after=after), "", *HEADINGS]
         lines += [_line(figure) for figure in results["hybrid"]["figures"]]
-    restoring = RESULTS / "spark-restore.json"  # written by a run of two checkouts in turns
-    if restoring.exists():
-        restored = json.loads(restoring.read_text())
-        lines += ["", RESTORE.strip().format(**restored), "", *HEADINGS]
-        lines += [_line(figure) for figure in restored["figures"]]
     lines += ["", NOTES.strip(), *_profile()]
     if "memory" in results:
         lines += ["", "## Memory", "", MEMORY.strip(), "", "| events | scan, MiB | export, MiB |", "|---:|---:|---:|"]
@@ -502,15 +497,6 @@ HYBRID = """
 
 `events(spark, store, lake=...)`, in a run of its own. The machine had other work: its load average was {before} before
 the run and {after} after it, on 2 cores. So read the ratios, whose sides took turns, rather than the rates.
-"""
-
-RESTORE = """
-## A restore
-
-A lake of {events:,} events restored into a new SQLite file, and other ways of copying a log, before and after
-[018](../decisions/018-a-restore-indexes-itself.md): {rounds} rounds of each in turns, each in a process of its own,
-the best of each. The machine had other work: its load average was {load[0]} to {load[1]}, on 2 cores. So the rates by
-the clock are lower than they would be alone, and those by CPU time say more. `copy` is verified.
 """
 
 INTRODUCTION = """
