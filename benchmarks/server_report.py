@@ -38,6 +38,10 @@ LIMITS = {
         "The reader asks for a new head with a request that the server answers when there is one, and reads the event "
         "with a second request. Each of the two has to wait for a turn of the processor."
     ),
+    "growth of memory": (
+        "The page caches of SQLite's connections fill up to their limits while the file grows. On a new store the "
+        "memory rose to 141 MB during 315,000 such requests, and stayed there during the next 45,000."
+    ),
     "export": "Reading and checking an event takes about as long as making its line; one core does both.",
     "copy SQLite to PostgreSQL": (
         "PostgreSQL takes about 20 µs of processor time for a row and its indexes, and the copy about 14 µs to read, "
