@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fencepost import AppendCondition, Event, EventStore, Placed, Query, QueryItem, SequencedEvent
+from fencepost.core.engine import Capability
 from fencepost.core.judging import Append, Verdict
 from fencepost.decisions import Decision, decision, encode
 from fencepost.demos.wallet.domain import Balance, DepositMade, WalletOpened, withdraw
@@ -43,7 +44,7 @@ class Cost(NamedTuple):
 class Instant:
     """An engine that has one wallet's few events at hand and accepts everything."""
 
-    group_commit = True
+    capabilities = Capability.GROUP_COMMIT
 
     def __init__(self, events: Sequence[SequencedEvent]) -> None:
         self._rows = [(each.position, each.type, json.dumps(sorted(each.tags)), each.data) for each in events]
