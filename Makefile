@@ -4,7 +4,7 @@
 #   make setup           .venv with every extra
 #   make demo            attack wallets from several processes, then process the log on Spark; takes a minute
 #   make test            the tests, without the slow ones
-#   make test-slow       the slow tests: Spark clusters, Spark Connect, kill -9, HTTP; and random cases, many of them
+#   make test-slow       the slow tests: Spark clusters, Spark Connect, tables in Delta and Iceberg, kill -9, workers, soak
 #   make test-thorough   the tests that try random cases, with many more of them
 #   make test-all        all tests
 #   make brokers         install NATS, RabbitMQ and Redis for the next target, with apt-get as root
@@ -66,8 +66,11 @@ demo: $(READY)
 	@$(BIN)/python -m examples.demo
 
 # These take minutes: they start clusters, kill and suspend processes again and again, and run the contract suite over HTTP.
+# Tables of other formats, notebooks and rebuilds on Spark are here as well: each of their tests runs many Spark jobs.
 SLOW := tests/spark/slow tests/server/slow tests/server/test_workers.py tests/consumers/slow tests/consumers/test_taking_over.py \
-    tests/consumers/outbox/test_taking_over.py tests/soak
+    tests/consumers/outbox/test_taking_over.py tests/soak \
+    $(addprefix tests/spark/test_,compaction.py following.py formats.py lake_tables.py notebook.py rebuilding.py view_changes.py \
+    view_files.py view_table.py)
 
 test: $(READY)
 	$(BIN)/python -m pytest $(PYTEST) $(addprefix --ignore=,$(SLOW) tests/brokers)
