@@ -319,7 +319,7 @@ async def requests(url: str, number: int) -> None:
 
 
 def growth_of_memory(served: Served, number: int) -> float:
-    """Megabytes that the server gains during the last three quarters of so many requests."""
+    """Megabytes that the server gains during the last three quarters of `number` requests."""
     quarters = []
     for _ in range(4):
         asyncio.run(requests(served.url, number // 4))

@@ -24,7 +24,7 @@ from fencepost.consumers import Consumer, ReadModel, consumer, start
 from fencepost.decisions import Projection, Tag, encode, event, on
 
 PAGE = Path(__file__).parents[2] / "docs/benchmarks/consumers.md"
-EVENTS = 400_000  # so many that taking the lease does not count
+EVENTS = 400_000  # handling them takes much longer than taking the lease
 KEYS = 1_000
 ROUNDS = 5
 WAKE_UPS = 300
