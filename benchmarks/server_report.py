@@ -39,8 +39,8 @@ LIMITS = {
         "with a second request. Each of the two has to wait for a turn of the processor."
     ),
     "growth of memory": (
-        "The page caches of SQLite's connections fill up to their limits while the file grows. On a new store the "
-        "memory rose to 141 MB during 315,000 such requests, and stayed there during the next 45,000."
+        "Not profiled. The page caches of SQLite's connections, which have limits, fill while the file grows: in a "
+        "longer run on a new store the memory rose at first and then stayed the same."
     ),
     "export": "Reading and checking an event takes about as long as making its line; one core does both.",
     "copy SQLite to PostgreSQL": (

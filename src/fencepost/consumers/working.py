@@ -190,7 +190,7 @@ class Worker:
         return True
 
     def _wait(self) -> bool:
-        """Wait until there is an event after the cursor, or the state of the consumer changes. True: there is none."""
+        """Wait until there is an event after the cursor, or the consumer's state changes. True: none came in time."""
         if self._since_subscribed > SHORT:
             self._drop_subscription()
         if self._subscription is None:
