@@ -1,7 +1,9 @@
 """Connections for reading, shared by all threads of a store.
 
-A thread borrows a connection for the length of a `with` block. A connection that an interrupt has left inside a
-transaction is closed instead of reused: it would read an old snapshot.
+A thread borrows a connection for the length of a `with` block, and no other thread uses it meanwhile. When the block
+ends normally, every cursor of the connection has been read to its end. After an error that is not certain: a traceback
+can hold a cursor that is in the middle of its rows. So a connection is closed after an error, with its cursors, instead
+of being lent again. tests/sqlite/test_readers.py holds this.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import apsw
 
 from ...errors import StoreClosed, StoreCorrupt
 from ...processes import Owner
-from .connections import connect, translated
+from .connections import ONE_THREAD_AT_A_TIME, connect, translated
 from .forks import Connection
 from .readonly import ImmutableConnection, connect_to_read
 
@@ -54,7 +56,9 @@ class Readers:
             raise StoreClosed("the store is closed")
         if self.read_only:
             return connect_to_read(self.path, timeout_s=self._timeout_s, cache_kib=CACHE_KIB, vfs=self._vfs)
-        connection = connect(self.path, timeout_s=self._timeout_s, cache_kib=CACHE_KIB, vfs=self._vfs)
+        connection = connect(
+            self.path, timeout_s=self._timeout_s, cache_kib=CACHE_KIB, vfs=self._vfs, flags=ONE_THREAD_AT_A_TIME
+        )
         # The last connection that closes copies the log into the file. Only the writer decides about that.
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         return connection
@@ -93,7 +97,10 @@ class Lent:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         connection = self._connection
-        self._readers.give_back(connection)
+        if error is None:
+            self._readers.give_back(connection)
+        else:
+            connection.close(force=True)
         if isinstance(connection, ImmutableConnection) and (error is None or isinstance(error, DAMAGE)):
             connection.check()  # a file that was changed meanwhile must not be taken for a damaged one
         if error is not None and isinstance(error, SQLITE_ERRORS):

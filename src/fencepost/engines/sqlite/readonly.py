@@ -21,7 +21,7 @@ import apsw
 
 from ...errors import StoreError, StoreReadOnly, StoreUnavailable
 from ...interrupts import pause
-from .connections import configure, connect, translated
+from .connections import ONE_THREAD_AT_A_TIME, configure, connect, translated
 from .files import check_format, empty, look_at, prepare_file
 from .forks import Connection, Identity
 
@@ -170,7 +170,7 @@ def _open_with_log(path: str, timeout_s: float, cache_kib: int, vfs: str | None)
 
 def _open(kind: type[Connection], path: str, how: str, timeout_s: float, cache_kib: int, vfs: str | None) -> Connection:
     uri = f"file:{quote(os.path.abspath(path))}?{how}"
-    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI | ONE_THREAD_AT_A_TIME
     connection = kind(path, uri=uri, flags=flags, vfs=vfs)
     try:
         configure(connection, timeout_s=timeout_s, cache_kib=cache_kib)
