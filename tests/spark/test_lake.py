@@ -48,6 +48,13 @@ def test_an_export_holds_the_log_in_chunks(spark: SparkSession, log: str, export
     assert events_in(spark.read.parquet(str(exported / "events"))) == stored(log)
 
 
+def test_positions_and_times_are_stored_as_differences(exported: Path) -> None:
+    metadata = pq.read_metadata(next((exported / "events").glob("*.parquet")))
+    columns = [metadata.row_group(0).column(index) for index in range(metadata.num_columns)]
+    packed = {each.path_in_schema for each in columns if "DELTA_BINARY_PACKED" in each.encodings}
+    assert packed == {"position", "recorded_at"}
+
+
 def test_an_export_goes_on_where_the_last_one_ended(spark: SparkSession, log: str, exported: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (exported / "events").iterdir()}
     with fencepost.open(log) as store:
