@@ -22,7 +22,7 @@ from . import exits
 from .copying import progress_bar
 from .escaping import printable
 from .options import POSITION, json_option, local_path, open_store, sqlite_address, store_argument
-from .output import Output
+from .output import Output, picked
 
 if TYPE_CHECKING:
     from ..engines.sqlite import Report, Salvage
@@ -64,18 +64,10 @@ def verify_command(store: str, as_json: bool | None) -> int:
     with output.progress.status("verifying") as status:
         report = verify(path, on_progress=lambda done, all: status.update(f"verifying: {done:,} of {all:,} events"))
     if output.json:
-        found = {
-            "sound": report.sound,
-            "events": report.events,
-            "postings": report.postings,
-            "appends": report.appends,
-            "checkpoints": report.checkpoints,
-            "problems": [str(problem) for problem in report.problems],
-            "damaged": sorted({problem.part for problem in report.problems}),
-            "whole": report.whole,
-            "unchecked": report.unchecked,
-        }
-        output.result(found, "")
+        found = picked(report, "sound", "events", "postings", "appends", "checkpoints")
+        found["problems"] = [str(problem) for problem in report.problems]
+        found["damaged"] = sorted({problem.part for problem in report.problems})
+        output.result(found | picked(report, "whole", "unchecked"), "")
     else:
         _print_report(report, output)
     return exits.DONE if report.sound else exits.UNSOUND
@@ -96,8 +88,7 @@ def _verify_by_reading(store: str, output: Output) -> int:
         )
     counted = f"{checked.events:,} events and {checked.appends:,} recorded appends up to position {checked.head}"
     if output.json:
-        found = {"sound": checked.sound, "head": checked.head, "events": checked.events, "appends": checked.appends}
-        output.result({**found, "problems": checked.problems}, "")
+        output.result(picked(checked, "sound", "head", "events", "appends", "problems"), "")
     else:
         for problem in checked.problems[:NAMED]:
             output.console.print(printable(problem), style="red")
@@ -158,17 +149,8 @@ def salvage_command(store: str, to: str, head: int | None, as_json: bool | None)
             path, to, head=head, on_progress=lambda done, all: status.update(f"reading: {done:,} of {all:,} pages")
         )
     if output.json:
-        found = {
-            "to": to,
-            "head": saved.head,
-            "events": saved.events,
-            "appends": saved.appends,
-            "checkpoints": saved.checkpoints,
-            "lost": saved.lost,
-            "unchecked": saved.unchecked,
-            "ahead": saved.ahead,
-        }
-        output.result(found, "")
+        counted = picked(saved, "head", "events", "appends", "checkpoints")
+        output.result({"to": to, **counted, **picked(saved, "lost", "unchecked", "ahead")}, "")
     else:
         _print_salvage(saved, to, output)
     return exits.DONE if saved.complete else exits.UNSOUND
