@@ -175,8 +175,7 @@ class ConsumerHandlers:
 
         async def handle(request: Request, access: Access) -> Answer:
             check(access, Right.ADMIN)
-            limit, timeout_s = self._settings.max_body_bytes, self._settings.request_timeout_s
-            given = parsed(await request.body(limit=limit, timeout_s=timeout_s) or b"{}", kind)
+            given = parsed(await request.body(self._settings) or b"{}", kind)
             name = request.places["name"]
             return answer_json({"consumer": name, **await self._run(give, name, given, author(access, given.by))})
 
