@@ -1,4 +1,4 @@
-"""The commands on whole stores: `init`, `verify`, `salvage` and `backup`.
+"""The commands on whole stores: `init`, `postgres install`, `verify`, `salvage` and `backup`.
 
 `init` and `salvage` work on SQLite files. `verify` and `backup` know more of SQLite files than of other engines: the
 checksums, the index and the checkpoints. Of other stores, `verify` checks what can be read, and `backup` copies the log
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ..address import MEMORY, SQLITE, Address
+from ..address import MEMORY, SQLITE, Address, without_options
 from ..copying import check_log, copy_log
 from ..durable import durable_file
 from ..errors import InvalidInput, StoreUnavailable
@@ -21,7 +21,7 @@ from ..opening import open as open_address
 from . import exits
 from .copying import progress_bar
 from .escaping import printable
-from .options import POSITION, json_option, local_path, open_store, sqlite_address, store_argument
+from .options import POSITION, extras, json_option, local_path, open_store, sqlite_address, store_argument
 from .output import Output, picked
 
 if TYPE_CHECKING:
@@ -44,6 +44,32 @@ def init_command(store: str, as_json: bool | None) -> None:
         head = opened.head()
     sentence = f"{path} exists already; its head is {head}." if found else f"{path} is ready."
     Output(as_json).result({"store": path, "created": not found, "head": head}, sentence)
+
+
+@click.group("postgres")
+def postgres_command() -> None:
+    """Manage stores in a PostgreSQL database."""
+
+
+@postgres_command.command("install")
+@click.argument("url")
+@click.option(
+    "--schema",
+    default="fencepost",
+    show_default=True,
+    metavar="SCHEMA",
+    help="The schema of the store; each schema holds one store.",
+)
+@json_option
+def install_command(url: str, schema: str, as_json: bool | None) -> None:
+    """Create an empty store in a schema of the database URL, or upgrade an older store in place."""
+    with extras():
+        from ..engines.postgres import install
+    if "schema" in without_options(url, ("schema",))[1]:
+        raise click.UsageError("the URL must not contain schema=; pass the schema as --schema")
+    created = install(url, schema)
+    sentence = f"The store in schema {schema} is ready." if created else f"Schema {schema} has a store already."
+    Output(as_json).result({"schema": schema, "created": created}, sentence)
 
 
 @click.command("verify")
