@@ -105,7 +105,8 @@ class App:
         self.handlers = Handlers(store, self._heads, settings, self.metrics, self.streams, self._observer)
         self._consumers = ConsumerHandlers(store, settings)
         self.routes = self._made_routes()
-        self._router = Router(self._served_routes())
+        elsewhere = {"/metrics"} if settings.metrics_port else set()  # on a port of their own
+        self._router = Router({path: route for path, route in self.routes.items() if path not in elsewhere})
         self._measuring = Router({path: self.routes[path]._replace(public=True) for path in MEASURING})
 
     def _made_routes(self) -> dict[str, Route]:
@@ -141,11 +142,6 @@ class App:
             template: Route(template.removesuffix("/{name...}"), methods, template in public)
             for template, methods in paths.items()
         }
-
-    def _served_routes(self) -> dict[str, Route]:
-        """The routes of the port for HTTP."""
-        elsewhere = {"/metrics"} if self.settings.metrics_port else set()
-        return {path: route for path, route in self.routes.items() if path not in elsewhere}
 
     def drain(self) -> None:
         """Take no more requests that wait; end those that do."""
