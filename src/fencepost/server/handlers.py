@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -58,22 +59,14 @@ class Reading(NamedTuple):
         return {"after": self.after, "upto": self.upto, "limit": self.limit, "backwards": self.backwards}
 
 
+@dataclass
 class Handlers:
-    def __init__(
-        self,
-        store: AsyncEventStore,
-        heads: Heads,
-        settings: Settings,
-        measured: Metrics,
-        streams: Streams,
-        observer: Observer,
-    ) -> None:
-        self._observer = observer
-        self._store = store
-        self._heads = heads
-        self._settings = settings
-        self._metrics = measured
-        self._streams = streams
+    _store: AsyncEventStore
+    _heads: Heads
+    _settings: Settings
+    _metrics: Metrics
+    _streams: Streams
+    _observer: Observer
 
     async def append(self, request: Request, access: Access) -> Answer:
         access.check(Right.APPEND)

@@ -16,10 +16,9 @@ from typing import Final
 
 from . import frames
 from .blocks import Blocks
-from .frames import Violation, frame, head_of
+from .frames import FrameReader, Violation, frame, head_of
 from .hosting import Host
 from .output import Output
-from .reading import FrameReader
 from .statuses import DEADLINE_EXCEEDED, INTERNAL, RESOURCE_EXHAUSTED, UNAVAILABLE, timeout_s
 from .streams import PREFIX, Stream
 
