@@ -13,7 +13,7 @@ from fencepost.server.access import Right
 from fencepost.server.consumers import ConsumerHandlers
 from fencepost.server.heads import MOST_SAMPLES, Times
 from fencepost.server.keys import add_key
-from fencepost.server.metrics import METRICS, Metrics
+from fencepost.server.metrics import LATENCY, METRICS, Metrics
 
 from .following import added, eventually, following
 from .running import RunningServer, free_port
@@ -51,7 +51,7 @@ def test_paths_that_clients_invent_do_not_become_labels(http: httpx.Client) -> N
 def test_a_histogram_counts_each_request_once() -> None:
     measured = Metrics()
     for seconds in (0.0001, 0.003, 99.0):
-        measured.observe("/v1/append", seconds)
+        measured.record(LATENCY, seconds, "/v1/append")
     text = measured.text().decode()
     assert 'fencepost_request_seconds_bucket{path="/v1/append",le="0.0005"} 1' in text
     assert 'fencepost_request_seconds_bucket{path="/v1/append",le="10.0"} 2' in text

@@ -39,7 +39,7 @@ COMMANDS: Final = {
     "copy": "copying",
     "export": "exporting",
     "import": "exporting",
-    "postgres": "postgres",
+    "postgres": "files",
     "demo": "demo",
     "pipeline": "pipeline",
     "lake": "lake",

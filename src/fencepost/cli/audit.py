@@ -10,12 +10,10 @@ from ..model import Query
 from . import exits
 from .escaping import printable
 from .options import extras, json_option, query_json, store_argument, upto_option
-from .output import Output
+from .output import Output, picked, table
 from .spark_session import master_option, spark_session
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ..spark.auditing import Audit, WhatIf
 
 
@@ -88,10 +86,12 @@ def _print(output: Output, found: Audit, supposed: WhatIf | None, tables: dict[s
             f"Under that boundary {supposed.conflicts:,} of {supposed.decisions:,} decisions would have conflicted; "
             f"it applies to {supposed.guarded:,} of them."
         )
-    for heading, (title, columns) in TABLES.items():
-        if tables[heading]:
+    for name, (title, columns) in TABLES.items():
+        if rows := tables[name]:
+            headings = {heading: isinstance(rows[0][column], int) for column, heading in columns.items()}
+            cells = [[_cell(row[column]) for column in columns] for row in rows]
             output.console.print()
-            output.console.print(_table(title, columns, tables[heading]))
+            output.console.print(table(headings, cells, title=title, title_justify="left"))
 
 
 TABLES: dict[str, tuple[str, dict[str, str]]] = {
@@ -117,20 +117,6 @@ TABLES: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
-def _table(title: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        title=title, title_justify="left", box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0)
-    )
-    for name, heading in columns.items():
-        table.add_column(heading, justify="right" if isinstance(rows[0][name], int) else "left")
-    for row in rows:
-        table.add_row(*(Text(printable(_cell(row[name]))) for name in columns))
-    return table
-
-
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
@@ -138,23 +124,9 @@ def _cell(value: Any) -> str:
 
 
 def _as_json(found: Audit, supposed: WhatIf | None) -> dict[str, Any]:
-    said: dict[str, Any] = {
-        "verdict": found.verdict,
-        "sound": found.sound,
-        "unchecked": found.unchecked,
-        "head": found.head,
-        "events": found.events,
-        "appends": found.appends,
-        "covered": found.covered,
-        "proven": found.proven,
-        "refuted": found.refuted,
-        "checksums": found.checksums,
-        "violations": [{"kind": each.kind, "position": each.position, "what": each.what} for each in found.violations],
-    }
+    counts = ("head", "events", "appends", "covered", "proven", "refuted", "checksums")
+    said = picked(found, "verdict", "sound", "unchecked", *counts)
+    said["violations"] = [picked(each, "kind", "position", "what") for each in found.violations]
     if supposed is not None:
-        said["what_if"] = {
-            "decisions": supposed.decisions,
-            "guarded": supposed.guarded,
-            "conflicts": supposed.conflicts,
-        }
+        said["what_if"] = picked(supposed, "decisions", "guarded", "conflicts")
     return said

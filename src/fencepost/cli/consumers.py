@@ -1,14 +1,15 @@
-"""The group `consumers`: shows and steers the consumers of a store.
+"""The group `consumers`: shows and steers the consumers of a store, and the events that they have set aside.
 
 Every change is recorded in the store, with its author and time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timezone
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -17,15 +18,17 @@ from ..store import EventStore
 from . import exits
 from .consume import load
 from .copying import progress_bar
-from .dead_letters import dead_letters_command
 from .escaping import printable
 from .options import POSITION, by_option, json_option, name_argument, open_store, store_argument
-from .output import Output
+from .output import Output, add_row, table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..consumers import ConsumerStatus, PartitionStatus
+    from ..consumers import ConsumerStatus, DeadLetter, PartitionStatus
+
+Steered: TypeAlias = tuple[dict[str, Any], str]
+Steering: TypeAlias = Callable[..., Steered]
 
 WATCH_S = 1.0
 HEADINGS = (
@@ -87,26 +90,15 @@ def _print_status(output: Output, found: list[ConsumerStatus]) -> None:
 
 
 def _table(found: list[ConsumerStatus]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in HEADINGS:
-        table.add_column(heading, justify="left" if heading in LEFT else "right")
+    made = table({heading: heading not in LEFT for heading in HEADINGS})
     for each in found:
         state = f"paused by {each.paused_by}" if each.state == "paused" else each.state
         error = "" if each.error is None else f"{each.error} (at {each.error_position}, {each.error_age_s:.0f} s ago)"
         style = "" if each.healthy else "red"
-        rows = [
-            (each.name, state, *_figures(each), f"{each.dead_letters:,}", *_lease(each), error),
-            *(
-                (f"  partition {part.number}", part.state, *_figures(part), "", *_lease(part), "")
-                for part in each.partitions
-            ),
-        ]
-        for cells in rows:
-            table.add_row(*(Text(printable(cell)) for cell in cells), style=style)
-    return table
+        add_row(made, (each.name, state, *_figures(each), f"{each.dead_letters:,}", *_lease(each), error), style)
+        for part in each.partitions:
+            add_row(made, (f"  partition {part.number}", part.state, *_figures(part), "", *_lease(part), ""), style)
+    return made
 
 
 def _figures(found: ConsumerStatus | PartitionStatus) -> tuple[str, ...]:
@@ -117,98 +109,101 @@ def _lease(found: ConsumerStatus | PartitionStatus) -> tuple[str, str]:
     return "-" if found.heartbeat_age_s is None else f"{found.heartbeat_age_s:.1f}", found.holder or "-"
 
 
-@consumers_command.command("pause")
-@store_argument
-@name_argument
-@click.option("--reason", default="", metavar="TEXT", help="Why; recorded with the pause.")
-@by_option
-@json_option
-def pause_command(store: str, name: str, reason: str, by: str | None, as_json: bool | None) -> None:
+def _steering(group: click.Group, command: str, *options: Callable[[Any], Any]) -> Callable[[Steering], Steering]:
+    """Make a function the command of the group that steers the consumer NAME of STORE.
+
+    The function gets the open store, the name, the options and `by`, and returns what is printed: the result as JSON,
+    and as a sentence.
+    """
+
+    def made(function: Steering) -> Steering:
+        @wraps(function)
+        def run(*, store: str, name: str, as_json: bool | None, **given: Any) -> None:
+            with open_store(store) as opened:
+                value, sentence = function(opened, name, **given)
+            Output(as_json).result({"consumer": name, **value}, sentence)
+
+        steered: Any = run
+        for parameter in (json_option, by_option, *reversed(options), name_argument, store_argument):
+            steered = parameter(steered)
+        group.command(command)(steered)
+        return function
+
+    return made
+
+
+@_steering(
+    consumers_command,
+    "pause",
+    click.option("--reason", default="", metavar="TEXT", help="Why; recorded with the pause."),
+)
+def pause_command(store: EventStore, name: str, reason: str, by: str | None) -> Steered:
     """Pause the consumer NAME after the batch that it is handling."""
     from ..consumers import pause
 
-    with open_store(store) as opened:
-        changed = pause(opened, name, by=by, reason=reason)
-    _done(as_json, name, changed, f"{name} is paused." if changed else f"{name} was paused already.")
+    changed = pause(store, name, by=by, reason=reason)
+    return {"changed": changed}, f"{name} is paused." if changed else f"{name} was paused already."
 
 
-@consumers_command.command("resume")
-@store_argument
-@name_argument
-@by_option
-@json_option
-def resume_command(store: str, name: str, by: str | None, as_json: bool | None) -> None:
+@_steering(consumers_command, "resume")
+def resume_command(store: EventStore, name: str, by: str | None) -> Steered:
     """Let NAME go on, after a pause or after it stopped because of a failure."""
     from ..consumers import resume
 
-    with open_store(store) as opened:
-        changed = resume(opened, name, by=by)
-    _done(as_json, name, changed, f"{name} goes on." if changed else f"{name} was neither paused nor stopped.")
+    changed = resume(store, name, by=by)
+    return {"changed": changed}, f"{name} goes on." if changed else f"{name} was neither paused nor stopped."
 
 
-@consumers_command.command("reset")
-@store_argument
-@name_argument
-@click.option("--position", type=POSITION, metavar="POSITION", help="Handle every event after POSITION again.")
-@click.option(
-    "--time", "moment", type=click.DateTime(), metavar="TIME", help="Handle events recorded since TIME (UTC) again."
+@_steering(
+    consumers_command,
+    "reset",
+    click.option("--position", type=POSITION, metavar="POSITION", help="Handle every event after POSITION again."),
+    click.option(
+        "--time", "moment", type=click.DateTime(), metavar="TIME", help="Handle events recorded since TIME (UTC) again."
+    ),
 )
-@by_option
-@json_option
 def reset_command(
-    store: str, name: str, position: int | None, moment: datetime | None, by: str | None, as_json: bool | None
-) -> None:
+    store: EventStore, name: str, position: int | None, moment: datetime | None, by: str | None
+) -> Steered:
     """Have NAME handle events again. What it has written before is not undone."""
     from ..consumers import reset
 
     if (position is None) == (moment is None):
         raise click.UsageError("give either --position or --time")
-    with open_store(store) as opened:
-        if moment is not None:
-            position = reset(opened, name, to=moment.replace(tzinfo=timezone.utc), by=by)
-        else:
-            assert position is not None
-            reset(opened, name, position=position, by=by)
-    Output(as_json).result(
-        {"consumer": name, "position": position}, f"{name} handles every event after position {position:,} again."
-    )
+    since = None if moment is None else moment.replace(tzinfo=timezone.utc)
+    position = reset(store, name, position=position or 0, to=since, by=by)
+    return {"position": position}, f"{name} handles every event after position {position:,} again."
 
 
-@consumers_command.command("step")
-@store_argument
-@name_argument
-@click.option("--partition", type=click.IntRange(0), metavar="NUMBER", help="Which partition, from 0 on.")
-@by_option
-@json_option
-def step_command(store: str, name: str, partition: int | None, by: str | None, as_json: bool | None) -> None:
+@_steering(
+    consumers_command,
+    "step",
+    click.option("--partition", type=click.IntRange(0), metavar="NUMBER", help="Which partition, from 0 on."),
+)
+def step_command(store: EventStore, name: str, partition: int | None, by: str | None) -> Steered:
     """Have NAME, which must be paused, handle one event."""
     from ..consumers import step
 
-    with open_store(store) as opened:
-        step(opened, name, partition=partition, by=by)
-    _done(as_json, name, True, f"{name} will handle one event.")
+    step(store, name, partition=partition, by=by)
+    return {"changed": True}, f"{name} will handle one event."
 
 
-@consumers_command.command("repartition")
-@store_argument
-@name_argument
-@click.option("--partitions", type=int, required=True, metavar="NUMBER", help="How many; 1 for none.")
-@click.option("--key", metavar="TAG", help="The name of the tag whose value decides the partition.")
-@by_option
-@json_option
-def repartition_command(
-    store: str, name: str, partitions: int, key: str | None, by: str | None, as_json: bool | None
-) -> None:
+@_steering(
+    consumers_command,
+    "repartition",
+    click.option("--partitions", type=int, required=True, metavar="NUMBER", help="How many; 1 for none."),
+    click.option("--key", metavar="TAG", help="The name of the tag whose value decides the partition."),
+)
+def repartition_command(store: EventStore, name: str, partitions: int, key: str | None, by: str | None) -> Steered:
     """Split the events of NAME into other partitions.
 
     Processes that run it with the old declaration end. Start those with the new one afterwards.
     """
     from ..consumers import repartition
 
-    with open_store(store) as opened:
-        changed = repartition(opened, name, partitions=partitions, key=key, by=by)
+    changed = repartition(store, name, partitions=partitions, key=key, by=by)
     text = "no partitions" if key is None else f"{partitions:,} partitions by the tag {key}"
-    _done(as_json, name, changed, f"{name} has {text}." if changed else f"{name} had {text} already.")
+    return {"changed": changed}, f"{name} has {text}." if changed else f"{name} had {text} already."
 
 
 @consumers_command.command("verify")
@@ -239,9 +234,74 @@ def verify_command(store: str, models: tuple[str, ...], as_json: bool | None) ->
     return code
 
 
-def _done(as_json: bool | None, name: str, changed: bool, sentence: str) -> None:
-    value: dict[str, Any] = {"consumer": name, "changed": changed}
-    Output(as_json).result(value, sentence)
+@consumers_command.group("dead-letters")
+def dead_letters_command() -> None:
+    """Show, replay and discard events that a consumer has set aside."""
 
 
-consumers_command.add_command(dead_letters_command)
+@dead_letters_command.command("list")
+@store_argument
+@name_argument
+@json_option
+def list_command(store: str, name: str, as_json: bool | None) -> None:
+    """List the dead letters of the consumer NAME."""
+    from ..consumers import dead_letters
+
+    output = Output(as_json)
+    with open_store(store) as opened:
+        found = dead_letters(opened, name)
+    for letter in found:
+        output.result(letter, _line(letter))
+    if not found and not output.json:
+        output.console.print(f"{printable(name)} has no dead letters.")
+
+
+def _line(letter: DeadLetter) -> str:
+    state = ", to be replayed" if letter.replay else ""
+    return f"{letter.position}  {letter.type}  {letter.attempts} attempts  {letter.error}{state}"
+
+
+@dead_letters_command.command("show")
+@store_argument
+@name_argument
+@click.argument("position", type=POSITION)
+@json_option
+def show_command(store: str, name: str, position: int, as_json: bool | None) -> None:
+    """Show the dead letter at POSITION: the error, then the event."""
+    from ..consumers import CommandRefused, dead_letters
+
+    output = Output(as_json)
+    with open_store(store) as opened:
+        letters = {letter.position: letter for letter in dead_letters(opened, name)}
+        if position not in letters:
+            raise CommandRefused(f"consumer {name!r} has no dead letter at position {position}")
+        output.result(letters[position], _line(letters[position]))
+        output.events(list(opened.read(after=position - 1, upto=position)))
+
+
+positions_argument = click.argument("positions", type=POSITION, nargs=-1)
+
+
+@_steering(dead_letters_command, "replay", positions_argument)
+def replay_command(store: EventStore, name: str, positions: tuple[int, ...], by: str | None) -> Steered:
+    """Have NAME handle the dead letters at POSITIONS again, or all of them."""
+    from ..consumers import replay
+
+    count = replay(store, name, positions, by=by)
+    return {"requested": count}, f"{count} will be replayed."
+
+
+@_steering(
+    dead_letters_command,
+    "discard",
+    positions_argument,
+    click.option("--all", "every", is_flag=True, help="Discard every dead letter of the consumer."),
+)
+def discard_command(store: EventStore, name: str, positions: tuple[int, ...], every: bool, by: str | None) -> Steered:
+    """Drop the dead letters at POSITIONS without handling them."""
+    from ..consumers import discard
+
+    if bool(positions) == every:
+        raise click.UsageError("give positions, or --all")
+    count = discard(store, name, positions, by=by)
+    return {"discarded": count}, f"{count} discarded."

@@ -10,7 +10,7 @@ import click
 from ..address import FOUNDATIONDB, LAKE, Address
 from ..copying import copy_log
 from .options import json_option, open_source, open_target, upto_option
-from .output import Output
+from .output import Output, picked
 
 
 @click.command("copy")
@@ -35,9 +35,7 @@ def copy_command(from_: str, to: str, upto: int | None, verify: bool, as_json: b
         copied = copy_log(source, target, upto=upto, verify=verify, on_progress=on_progress)
     output.result(
         {
-            "head": copied.head,
-            "events": copied.events,
-            "appends": copied.appends,
+            **picked(copied, "head", "events", "appends"),
             "verified": copied.digest is not None,
             "digest": copied.digest,
         },

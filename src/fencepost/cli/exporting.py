@@ -14,8 +14,9 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import BufferedIOBase
 from itertools import islice
-from typing import Final, Protocol
+from typing import IO, Final
 
 import click
 
@@ -34,12 +35,6 @@ from .stored_lines import StoredLines
 CHUNK_EVENTS: Final = 2_000
 GZIP_LEVEL: Final = 3  # twice as fast as the default, for files that are a tenth larger
 STANDARD: Final = "-"  # stands for standard input or output
-
-
-class Writable(Protocol):
-    """A file, compressed or not."""
-
-    def write(self, content: bytes, /) -> object: ...
 
 
 file_argument = click.argument("file", type=local_path, default=STANDARD)
@@ -67,7 +62,13 @@ def export_command(store: str, file: str, after: int, upto: int | None, as_json:
 
 
 def _export(
-    store: EventStore, target: Writable, after: int, upto: int | None, output: Output, *, terminal: bool = False
+    store: EventStore,
+    target: BufferedIOBase | IO[bytes],
+    after: int,
+    upto: int | None,
+    output: Output,
+    *,
+    terminal: bool = False,
 ) -> tuple[int, int]:
     """Write all events; return their number and the position up to which the export is complete."""
     lines, done = StoredLines(), 0
@@ -81,7 +82,7 @@ def _export(
 
 
 @contextmanager
-def _new_file(path: str) -> Iterator[Writable]:
+def _new_file(path: str) -> Iterator[BufferedIOBase]:
     try:
         with durable_file(path) as draft, open(draft, "wb") as plain:
             if path.endswith(".gz"):

@@ -1,4 +1,4 @@
-"""The commands on whole stores: `init`, `verify`, `salvage` and `backup`.
+"""The commands on whole stores: `init`, `postgres install`, `verify`, `salvage` and `backup`.
 
 `init` and `salvage` work on SQLite files. `verify` and `backup` know more of SQLite files than of other engines: the
 checksums, the index and the checkpoints. Of other stores, `verify` checks what can be read, and `backup` copies the log
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ..address import MEMORY, SQLITE, Address
+from ..address import MEMORY, SQLITE, Address, without_options
 from ..copying import check_log, copy_log
 from ..durable import durable_file
 from ..errors import InvalidInput, StoreUnavailable
@@ -21,8 +21,8 @@ from ..opening import open as open_address
 from . import exits
 from .copying import progress_bar
 from .escaping import printable
-from .options import POSITION, json_option, local_path, open_store, sqlite_address, store_argument
-from .output import Output
+from .options import POSITION, extras, json_option, local_path, open_store, sqlite_address, store_argument
+from .output import Output, picked
 
 if TYPE_CHECKING:
     from ..engines.sqlite import Report, Salvage
@@ -46,6 +46,32 @@ def init_command(store: str, as_json: bool | None) -> None:
     Output(as_json).result({"store": path, "created": not found, "head": head}, sentence)
 
 
+@click.group("postgres")
+def postgres_command() -> None:
+    """Manage stores in a PostgreSQL database."""
+
+
+@postgres_command.command("install")
+@click.argument("url")
+@click.option(
+    "--schema",
+    default="fencepost",
+    show_default=True,
+    metavar="SCHEMA",
+    help="The schema of the store; each schema holds one store.",
+)
+@json_option
+def install_command(url: str, schema: str, as_json: bool | None) -> None:
+    """Create an empty store in a schema of the database URL, or upgrade an older store in place."""
+    with extras():
+        from ..engines.postgres import install
+    if "schema" in without_options(url, ("schema",))[1]:
+        raise click.UsageError("the URL must not contain schema=; pass the schema as --schema")
+    created = install(url, schema)
+    sentence = f"The store in schema {schema} is ready." if created else f"Schema {schema} has a store already."
+    Output(as_json).result({"schema": schema, "created": created}, sentence)
+
+
 @click.command("verify")
 @store_argument
 @json_option
@@ -64,18 +90,10 @@ def verify_command(store: str, as_json: bool | None) -> int:
     with output.progress.status("verifying") as status:
         report = verify(path, on_progress=lambda done, all: status.update(f"verifying: {done:,} of {all:,} events"))
     if output.json:
-        found = {
-            "sound": report.sound,
-            "events": report.events,
-            "postings": report.postings,
-            "appends": report.appends,
-            "checkpoints": report.checkpoints,
-            "problems": [str(problem) for problem in report.problems],
-            "damaged": sorted({problem.part for problem in report.problems}),
-            "whole": report.whole,
-            "unchecked": report.unchecked,
-        }
-        output.result(found, "")
+        found = picked(report, "sound", "events", "postings", "appends", "checkpoints")
+        found["problems"] = [str(problem) for problem in report.problems]
+        found["damaged"] = sorted({problem.part for problem in report.problems})
+        output.result(found | picked(report, "whole", "unchecked"), "")
     else:
         _print_report(report, output)
     return exits.DONE if report.sound else exits.UNSOUND
@@ -96,8 +114,7 @@ def _verify_by_reading(store: str, output: Output) -> int:
         )
     counted = f"{checked.events:,} events and {checked.appends:,} recorded appends up to position {checked.head}"
     if output.json:
-        found = {"sound": checked.sound, "head": checked.head, "events": checked.events, "appends": checked.appends}
-        output.result({**found, "problems": checked.problems}, "")
+        output.result(picked(checked, "sound", "head", "events", "appends", "problems"), "")
     else:
         for problem in checked.problems[:NAMED]:
             output.console.print(printable(problem), style="red")
@@ -158,17 +175,8 @@ def salvage_command(store: str, to: str, head: int | None, as_json: bool | None)
             path, to, head=head, on_progress=lambda done, all: status.update(f"reading: {done:,} of {all:,} pages")
         )
     if output.json:
-        found = {
-            "to": to,
-            "head": saved.head,
-            "events": saved.events,
-            "appends": saved.appends,
-            "checkpoints": saved.checkpoints,
-            "lost": saved.lost,
-            "unchecked": saved.unchecked,
-            "ahead": saved.ahead,
-        }
-        output.result(found, "")
+        counted = picked(saved, "head", "events", "appends", "checkpoints")
+        output.result({"to": to, **counted, **picked(saved, "lost", "unchecked", "ahead")}, "")
     else:
         _print_salvage(saved, to, output)
     return exits.DONE if saved.complete else exits.UNSOUND

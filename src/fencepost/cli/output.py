@@ -8,7 +8,7 @@ fixes the width of the columns. Cells that do not fit are cut; `--json` prints t
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -88,6 +88,29 @@ class Output:
         for row in rows:
             table.add_row(*(Text(row[heading]) for heading in self._widths))
         return table
+
+
+def table(headings: Mapping[str, bool], rows: Iterable[Sequence[str]] = (), **options: Any) -> Table:
+    """A table without lines. `headings` says of each column whether its cells are numbers."""
+    from rich.table import Table
+
+    made = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0), **options)
+    for heading, numbers in headings.items():
+        made.add_column(heading, justify="right" if numbers else "left")
+    for cells in rows:
+        add_row(made, cells)
+    return made
+
+
+def add_row(table: Table, cells: Iterable[str], style: str = "") -> None:
+    from rich.text import Text
+
+    table.add_row(*(Text(printable(cell)) for cell in cells), style=style)
+
+
+def picked(value: object, *names: str) -> dict[str, Any]:
+    """These attributes of a result, for JSON."""
+    return {name: getattr(value, name) for name in names}
 
 
 POSITION: Final = "position"

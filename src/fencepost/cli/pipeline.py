@@ -10,7 +10,7 @@ import click
 
 from .escaping import printable
 from .options import extras, json_option, local_path, open_store
-from .output import Output
+from .output import Output, add_row, table
 from .spark_session import master_option, spark_session
 
 if TYPE_CHECKING:
@@ -116,26 +116,15 @@ def _line(told: QueryProgress) -> str:
 
 
 def _queries(queries: list[QueryProgress]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("query", "batches", "rows", "rows a second", "events behind"):
-        table.add_column(heading, justify="left" if heading == "query" else "right")
+    made = table({"query": False, **dict.fromkeys(("batches", "rows", "rows a second", "events behind"), True)})
     for told in queries:
         lag = "" if told.lag is None else f"{told.lag:,}"
-        table.add_row(printable(told.name), f"{told.batches:,}", f"{told.rows:,}", f"{told.rate:,.0f}", lag)
-    return table
+        add_row(made, (told.name, f"{told.batches:,}", f"{told.rows:,}", f"{told.rate:,.0f}", lag))
+    return made
 
 
 def _shown(name: str, rows: list[dict[str, Any]]) -> Table:
-    from rich.table import Table
-
-    table = Table(
-        title=f"\n{name}", title_justify="left", title_style="bold cyan", box=None, header_style="bold", pad_edge=False
-    )
-    for heading in rows[0] if rows else ("nothing",):
-        numeric = bool(rows) and isinstance(rows[0][heading], (int, float))
-        table.add_column(printable(heading), justify="right" if numeric else "left")
-    for row in rows:
-        table.add_row(*[f"{value:,}" if isinstance(value, int) else printable(str(value)) for value in row.values()])
-    return table
+    columns = rows[0] if rows else {"nothing": ""}
+    headings = {printable(name): isinstance(value, (int, float)) for name, value in columns.items()}
+    cells = [[f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()] for row in rows]
+    return table(headings, cells, title=f"\n{name}", title_justify="left", title_style="bold cyan")

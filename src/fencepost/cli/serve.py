@@ -93,8 +93,7 @@ def keys_command() -> None:
     """Keep the API keys of a server."""
 
 
-def _file_argument(command: Any) -> Any:
-    return click.argument("file", type=click.Path(dir_okay=False))(command)
+_file_argument = click.argument("file", type=click.Path(dir_okay=False))
 
 
 @keys_command.command("add")

@@ -12,9 +12,8 @@ import click
 
 from ..address import SQLITE, Address
 from ..model import SequencedEvent
-from .escaping import printable
 from .options import json_option, open_store, store_argument
-from .output import Output
+from .output import Output, add_row
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -153,12 +152,12 @@ def _print_stats(output: Output, stats: Stats, head: int, file_bytes: int | None
     types = _table("type", ">events", ">share", ">data", ">last at")
     for type, kind in _by_size(stats):
         share = f"{kind.events / stats.events:.1%}"
-        _row(types, type, f"{kind.events:,}", share, _size(kind.bytes), str(kind.last))
+        add_row(types, (type, f"{kind.events:,}", share, _size(kind.bytes), str(kind.last)))
     out.print("", types)
     if stats.tags:
         tags = _table("tag", ">events", ">share")
         for tag, events in stats.tags.most_common(top):
-            _row(tags, tag, f"{events:,}", f"{events / stats.events:.1%}")
+            add_row(tags, (tag, f"{events:,}", f"{events / stats.events:.1%}"))
         out.print("", tags)
         if len(stats.tags) > top:
             out.print(f" and {len(stats.tags) - top:,} more tags", style="dim")
@@ -167,7 +166,8 @@ def _print_stats(output: Output, stats: Stats, head: int, file_bytes: int | None
     most = max(events for _, events in periods)
     form = "%Y-%m-%d" if STEPS[step] >= STEPS["day"] else "%Y-%m-%d %H:%M:%S"
     for start, events in periods:
-        _row(growth, start.strftime(form), f"{events:,}", "█" * max(round(BAR_WIDTH * events / most), events > 0))
+        bar = "█" * max(round(BAR_WIDTH * events / most), events > 0)
+        add_row(growth, (start.strftime(form), f"{events:,}", bar))
     out.print("", growth, "")
 
 
@@ -181,12 +181,6 @@ def _table(*headings: str) -> Table:
         numbers = heading.startswith(">")
         table.add_column(heading.lstrip(">"), justify="right" if numbers else "left", no_wrap=True, overflow="ellipsis")
     return table
-
-
-def _row(table: Table, *cells: str) -> None:
-    from rich.text import Text
-
-    table.add_row(*(Text(printable(cell)) for cell in cells))
 
 
 def _size(count: int) -> str:

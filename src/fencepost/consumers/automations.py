@@ -20,13 +20,13 @@ import msgspec
 
 from ..decisions import DefinitionError, Projection, project
 from ..decisions.events import Declaration, declaration_of
-from ..decisions.hints import alternatives, location_of, visible_names
+from ..decisions.hints import alternatives, location_of
 from ..errors import InvalidInput
 from ..model import AppendCondition, Query, QueryItem, SequencedEvent
 from ..store import EventStore
 from .agenda import Agenda, Item
 from .automating import AutomationWorker, begun
-from .declaring import BATCH, LEASE_S, Consumer, Failures
+from .declaring import LEASE_S, Consumer, Failures, declares
 from .read_models import ReadModel
 from .records import Control, checkpoint_name, is_control
 
@@ -45,7 +45,13 @@ class Timer(msgspec.Struct, frozen=True):
 
 
 class Automation(Consumer):
-    """A declared automation. Made by `automation`; `run`, `start` and `run_async` run it, as any consumer."""
+    """A declared automation, which takes a decision with the `Reaction` that it gets. Made by `automation`.
+
+    Without further options it reacts to each event at once. With `after`, it reacts when that time has passed since
+    the event was recorded, and with `at` when the time has come that this function computes from the event. An event
+    of `cancelled_by` that has the same tag `by` cancels the timers that began before it. With `rows`, it reacts to the
+    rows of a read model that meet the condition `where`, whenever an event has changed them.
+    """
 
     def __init__(
         self,
@@ -63,7 +69,7 @@ class Automation(Consumer):
         failures: Failures | None = None,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
-        super().__init__(name, tags=tags, batch=BATCH, lease_s=lease_s, start_after=start_after, failures=failures)
+        super().__init__(name, tags=tags, lease_s=lease_s, start_after=start_after, failures=failures)
         if after is not None and at is not None:
             raise InvalidInput("after", "give either after or at, not both")
         if after is not None and after < timedelta(0):
@@ -193,38 +199,7 @@ def _check_tags(declarations: Iterable[Declaration[Any]], by: str | None, where:
             raise DefinitionError(f"{where}: {declaration.type} has no tag {by!r}, so it could never be matched")
 
 
-def automation(
-    name: str,
-    *,
-    after: timedelta | None = None,
-    at: Callable[[Any], datetime | None] | None = None,
-    cancelled_by: Any = None,
-    by: str | None = None,
-    rows: ReadModel | None = None,
-    where: Callable[[Any], bool] | None = None,
-    tags: Iterable[str] = (),
-    lease_s: float = LEASE_S,
-    start_after: int = 0,
-    failures: Failures | None = None,
-    clock: Callable[[], datetime] | None = None,
-) -> Callable[[Callable[..., Any]], Automation]:
-    """Declare a function to be the handler of an automation, which takes a decision with the `Reaction` that it gets.
-
-    Without further options it reacts to each event at once. With `after`, it reacts when that time has passed since
-    the event was recorded, and with `at` when the time has come that this function computes from the event. An event
-    of `cancelled_by` that has the same tag `by` cancels the timers that began before it. With `rows`, it reacts to the
-    rows of a read model that meet the condition `where`, whenever an event has changed them.
-    """
-    visible = visible_names(1)
-
-    def declare(function: Callable[..., Any]) -> Automation:
-        options: dict[str, Any] = {"after": after, "at": at, "cancelled_by": cancelled_by, "by": by}
-        options |= {"rows": rows, "where": where, "tags": tags, "lease_s": lease_s, "start_after": start_after}
-        made = Automation(name, **options, failures=failures, clock=clock)
-        made._add(function, visible)
-        return made
-
-    return declare
+automation = declares(Automation)
 
 
 def timers(store: EventStore, chosen: Automation) -> list[Timer]:

@@ -3,21 +3,30 @@
 A batch is some events, the position up to which nothing is left to handle once they are handled, and the partitions
 that *meet* there: an event of several partitions is a batch by itself, and everything before it is a batch that ends
 just below it. A partition reads the events of the whole consumer and leaves out those of other partitions, which costs
-much less than handling them. It also leaves out what was handled before the division was changed, and nothing else
-(tests/consumers/test_partitions.py).
+much less than handling them. It also leaves out what was handled before the division was changed, and nothing else.
+
+Partitions wait for each other at an event that belongs to several of them, so each key keeps its order. The owner, the
+lowest of the partitions, handles the event when the others have handled everything before it. The others go on when the
+owner's checkpoint has reached the event. Each waits only for work at lower positions, so partitions cannot wait for
+each other in a circle. They see each other only through checkpoints, which are committed with their effects, so it does
+not matter which process leads which partition, or that it is killed (tests/consumers/test_partitions.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
 from ..core.readings import Reading
+from ..interrupts import Wakeup
 from ..model import SequencedEvent
 from .divisions import Division, HandledBefore
+from .leases import Lease
+from .targets import Target
 
 SEEN: Final = 10_000  # the cursor moves after this number of events, though all of them belong to other partitions
+LOOK_S: Final = (0.002, 0.05)  # the first and the longest wait between two looks at other partitions
 
 
 class Batch(NamedTuple):
@@ -56,3 +65,33 @@ def own_batches(reading: Reading, size: int, division: Division, number: int, be
             yield Batch(batch, event.position)
             batch, seen = [], 0
     yield Batch(batch, reading.head)
+
+
+class Meeting:
+    """The event at `position`, as seen by the leader of one of its partitions."""
+
+    def __init__(self, lease: Lease, target: Target, partitions: Sequence[int], position: int) -> None:
+        self._lease = lease
+        self._target = target
+        self._position = position
+        owner = partitions[0]
+        self.owns = owner == lease.number
+        self._awaited = partitions[1:] if self.owns else (owner,)
+        self._upto = position - 1 if self.owns else position
+
+    def __str__(self) -> str:
+        others = " and ".join(map(str, self._awaited))
+        return f"the event at position {self._position} waits until partition {others} has reached {self._upto}"
+
+    def wait(self, wakeup: Wakeup, interrupted: Callable[[], bool]) -> bool:
+        """Wait for the others. False: interrupted."""
+        lease = self._lease
+        names = [lease.division.lease_name(lease.consumer, each) for each in self._awaited]
+        wait_s = LOOK_S[0]
+        while min(self._target.positions(names).values()) < self._upto:
+            lease.check()
+            if interrupted():
+                return False
+            wakeup.wait(wait_s)
+            wait_s = min(wait_s * 2, LOOK_S[1])
+        return True

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar
+from functools import wraps
+from typing import Any, Final, Literal, ParamSpec, TypeVar
 
 from ..decisions import DefinitionError
 from ..decisions.hints import visible_names
@@ -23,6 +24,8 @@ from .handling import EventHandler, Handlers
 from .sessions import Session
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Made = TypeVar("Made", bound="Consumer")
+Options = ParamSpec("Options")
 OnFailure = Literal["stop", "set aside"]
 
 BATCH: Final = 1_000
@@ -68,9 +71,18 @@ class Failures:
 
 
 class Consumer:
-    """A declared consumer. Made by `consumer`; `run`, `start` and `run_async` run it.
+    """A declared consumer. Made by `consumer`; `run`, `start` and `run_async` run it. Tests may call its first handler.
 
-    Calling it calls its first handler, for tests.
+    `into` is where its effects and its checkpoint go: the path of an SQLite file or the URL of a PostgreSQL database,
+    a connection of `sqlite3` or `psycopg`, a function that opens one, or an engine of SQLAlchemy. Then each batch of
+    events is handled in one transaction together with the checkpoint, so that effects there happen exactly once. With
+    an `EventStore`, or without `into`, the checkpoint is kept in that store or in the store that is read. Then the
+    handler runs at least once for each event, and exactly once if it makes its changes with one append of the
+    `Reaction` that it gets as the transaction.
+
+    With `partitions`, that many workers, in threads, processes and machines, share the events of the consumer. Events
+    that have the same value of the tag `key` are handled one after another, in order. Handlers run in several threads
+    at once.
     """
 
     worker: Any = None  # the class that handles its events, if it is not `Worker`
@@ -144,46 +156,21 @@ class Consumer:
         return f"<consumer {self.name!r}>"
 
 
-def consumer(
-    name: str,
-    *,
-    into: Any = None,
-    tags: Iterable[str] = (),
-    batch: int = BATCH,
-    lease_s: float = LEASE_S,
-    start_after: int = 0,
-    failures: Failures | None = None,
-    partitions: int = 1,
-    key: str | None = None,
-) -> Callable[[Callable[..., Any]], Consumer]:
-    """Declare a function to be the first handler of a new consumer.
+def declares(kind: Callable[Options, Made]) -> Callable[Options, Callable[[Callable[..., Any]], Made]]:
+    """A decorator with the options of this kind of consumer: a function becomes the first handler of a new one."""
 
-    `into` is where its effects and its checkpoint go: the path of an SQLite file or the URL of a PostgreSQL database,
-    a connection of `sqlite3` or `psycopg`, a function that opens one, or an engine of SQLAlchemy. Then each batch of
-    events is handled in one transaction together with the checkpoint, so that effects there happen exactly once. With
-    an `EventStore`, or without `into`, the checkpoint is kept in that store or in the store that is read. Then the
-    handler runs at least once for each event, and exactly once if it makes its changes with one append of the
-    `Reaction` that it gets as the transaction.
+    @wraps(kind, updated=())
+    def with_options(*args: Options.args, **options: Options.kwargs) -> Callable[[Callable[..., Any]], Made]:
+        visible = visible_names(1)
 
-    With `partitions`, that many workers, in threads, processes and machines, share the events of the consumer. Events
-    that have the same value of the tag `key` are handled one after another, in order. Handlers run in several threads
-    at once.
-    """
-    visible = visible_names(1)
+        def declare(function: Callable[..., Any]) -> Made:
+            made = kind(*args, **options)
+            made._add(function, visible)
+            return made
 
-    def declare(function: Callable[..., Any]) -> Consumer:
-        made = Consumer(
-            name,
-            into=into,
-            tags=tags,
-            batch=batch,
-            lease_s=lease_s,
-            start_after=start_after,
-            failures=failures,
-            partitions=partitions,
-            key=key,
-        )
-        made._add(function, visible)
-        return made
+        return declare
 
-    return declare
+    return with_options
+
+
+consumer = declares(Consumer)

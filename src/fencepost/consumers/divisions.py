@@ -3,7 +3,7 @@
 An event belongs to the partition that a hash of its key, the value of one tag, gives. The hash is BLAKE2b, the same in
 every process, Python and machine. An event without the key belongs to partition 0. An event with several values of the
 key may belong to several partitions. The lowest of them, its *owner*, handles it, and the others wait for that
-(`meetings`).
+(`batches`).
 
 A consumer without partitions has one, number 0. Each partition has a lease and a checkpoint of its own, under the name
 that `lease_name` gives. Changing a division begins new names, and the old checkpoints say what was handled before

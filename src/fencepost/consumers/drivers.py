@@ -19,7 +19,7 @@ from ..address import POSTGRES, SQLITE, Address
 from ..errors import InvalidInput
 from ..store import EventStore
 from .errors import TargetRefused
-from .sql import TABLES, SqlTarget
+from .sql import TABLES, Driver, SqlTarget
 from .targets import StoreTarget, Target
 
 SQLITE_PATIENCE_S = 10.0
@@ -46,14 +46,26 @@ def refuse_files(candidate: str, files: Iterable[str]) -> None:
             )
 
 
-class Sqlite3:
+class OneConnection(Driver):
+    """A driver with one connection, which is closed if it is `owned`."""
+
+    def __init__(self, connect: Callable[[], Any], *, owned: bool) -> None:
+        self._connect = connect
+        self._owned = owned
+        self._connection: Any = None
+
+    def close(self) -> None:
+        if self._owned and self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class Sqlite3(OneConnection):
     """A connection of Python's sqlite3."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection], files: list[str], *, owned: bool) -> None:
-        self._connect = connect
+        super().__init__(connect, owned=owned)
         self._files = files
-        self._owned = owned
-        self._connection: sqlite3.Connection | None = None
 
     def prepare(self, lease_s: float) -> None:
         if self._connection is None:
@@ -78,8 +90,7 @@ class Sqlite3:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        connection = self._connection
-        assert connection is not None
+        connection: sqlite3.Connection = self._connection
         if not connection.in_transaction:
             # The write lock at once: a transaction that reads first could not write after another one has.
             connection.execute("BEGIN IMMEDIATE")
@@ -98,8 +109,7 @@ class Sqlite3:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        connection = self._connection
-        assert connection is not None
+        connection: sqlite3.Connection = self._connection
         connection.execute("BEGIN")
         try:
             yield connection
@@ -116,28 +126,16 @@ class Sqlite3:
     def all(self, transaction: sqlite3.Connection, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         return transaction.execute(statement.replace("%s", "?"), values).fetchall()
 
-    def broken(self) -> bool:
-        return False
-
     def abandon(self) -> None:
         if self._owned and self._connection is not None:
             self._connection.interrupt()
             self.close()
 
-    def close(self) -> None:
-        if self._owned and self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
-
-class Psycopg:
+class Psycopg(OneConnection):
     """A connection of psycopg 3."""
 
-    def __init__(self, connect: Callable[[], Any], *, owned: bool) -> None:
-        self._connect = connect
-        self._owned = owned
-        self._connection: Any = None
-        self._idle_ms = 0
+    _idle_ms = 0
 
     def prepare(self, lease_s: float) -> None:
         if self._connection is None or (self._owned and self.broken()):
@@ -159,9 +157,6 @@ class Psycopg:
             self._connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {self._idle_ms}")
             yield self._connection
 
-    def reading(self) -> Any:
-        return self.transaction()
-
     def run(self, transaction: Any, statement: str, values: tuple[Any, ...]) -> tuple[int, Any]:
         cursor = transaction.execute(statement, values)
         row = cursor.fetchone() if cursor.description is not None else None
@@ -177,14 +172,6 @@ class Psycopg:
     def broken(self) -> bool:
         return self._connection is None or bool(self._connection.closed or self._connection.broken)
 
-    def abandon(self) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if self._owned and self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
 
 def _row(row: Any) -> tuple[Any, ...]:
     """A row as a tuple, whatever row factory the connection has."""
@@ -193,8 +180,8 @@ def _row(row: Any) -> tuple[Any, ...]:
     return tuple(row)
 
 
-class SqlAlchemy:
-    """An engine of SQLAlchemy; handlers get its `Connection`."""
+class SqlAlchemy(Driver):
+    """An engine of SQLAlchemy, which belongs to the program; handlers get its `Connection`."""
 
     def __init__(self, engine: Any, files: list[str]) -> None:
         self._engine = engine
@@ -211,13 +198,8 @@ class SqlAlchemy:
             for statement in TABLES:
                 connection.exec_driver_sql(statement)
 
-    @contextmanager
-    def transaction(self) -> Iterator[Any]:
-        with self._engine.begin() as connection:
-            yield connection
-
-    def reading(self) -> Any:
-        return self.transaction()
+    def transaction(self) -> Any:
+        return self._engine.begin()
 
     def run(self, transaction: Any, statement: str, values: tuple[Any, ...]) -> tuple[int, Any]:
         result = transaction.exec_driver_sql(statement.replace("%s", self._mark or "?"), values)
@@ -230,15 +212,6 @@ class SqlAlchemy:
     def all(self, transaction: Any, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         result = transaction.exec_driver_sql(statement.replace("%s", self._mark or "?"), values)
         return [tuple(row) for row in result.fetchall()]
-
-    def broken(self) -> bool:
-        return False
-
-    def abandon(self) -> None:
-        """Nothing: the next leader gets another connection of the engine."""
-
-    def close(self) -> None:
-        """Nothing: the engine belongs to the program."""
 
 
 def target_of(into: Any, store: EventStore | None, files: list[str]) -> Target:

@@ -236,8 +236,7 @@ class Following:
         )
         self.recorder.lease = lease
         log.info("consumer %r: leading under token %d", lease.name, lease.token)
-        if has_observers():
-            notify(self.store, LeadChanged(consumer.name, True, lease.token))
+        self._tell(True, lease.token)
         return lease
 
     def _work(self, lease: Lease) -> None:
@@ -261,8 +260,7 @@ class Following:
         if self.recorder.lease is not None and self.recorder.lease.token == lost.token:
             self.recorder.lease = None
             log.warning("%s", lost)
-            if has_observers():
-                notify(self.store, LeadChanged(self.consumer.name, False, lost.token))
+            self._tell(False, lost.token)
 
     def _release(self) -> None:
         lease = self.recorder.lease
@@ -279,8 +277,11 @@ class Following:
             log.warning("consumer %r: its lease is not released yet: %s", lease.name, error)
             return
         self.recorder.lease = None
+        self._tell(False, lease.token)
+
+    def _tell(self, leads: bool, token: int) -> None:
         if has_observers():
-            notify(self.store, LeadChanged(self.consumer.name, False, lease.token))
+            notify(self.store, LeadChanged(self.consumer.name, leads, token))
 
     def tick(self) -> None:
         """Extend the lease and watch the worker. Raises nothing, since one thread does this for all consumers."""

@@ -28,7 +28,6 @@ class EventHandler:
     def __init__(self, function: Callable[..., Any], visible: Mapping[str, Any]) -> None:
         self.function = function
         self.where = location_of(function)
-        self.is_async = inspect.iscoroutinefunction(function)
         parameters = list(inspect.signature(function).parameters.values())
         if not 1 <= len(parameters) <= 3:
             raise DefinitionError(
@@ -124,10 +123,6 @@ class Handlers:
                 both = f"{known[0].where} and {handler.where}"
                 raise DefinitionError(f"{self._owner}: 2 handlers for the stored type {declaration.type!r}, {both}")
             self._by_type[declaration.type] = (handler, handler.invoke(declaration))
-
-    @property
-    def types(self) -> frozenset[str]:
-        return frozenset(self._by_type)
 
     def query(self, tags: Iterable[str]) -> Query:
         """Every event that has a handler and these tags."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from itertools import count
 from time import monotonic
 from typing import Final
@@ -113,10 +114,8 @@ class Presence:
             session, self.session = self.session, 0
             if session:
                 ended = encode(RunnerEnded(str(self.slot), self.holder))
-                try:
+                with suppress(ConditionFailed):
                     self.store.append([ended], self._condition(self.slot, session))
-                except ConditionFailed:
-                    return
 
 
 class Watch:

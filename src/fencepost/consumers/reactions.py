@@ -27,37 +27,24 @@ class Reaction(EventStore):
         self._service = store._service
         self.observed_as = store
         self._lease = lease
-        self._checkpoint: tuple[str, int] | None = ("", 0)
-        self._record: Event | None = None
-        self._not_done: AppendCondition | None = None
-        self._not_cancelled: AppendCondition | None = None
-        self.appended = False
+        self.begin("", 0)
 
     def begin(self, checkpoint: str, position: int) -> None:
         """From now on, the append carries this checkpoint."""
-        self._begin((checkpoint, position), None, None, None)
+        self.begin_item(checkpoint=(checkpoint, position))
 
     def begin_item(
         self,
         *,
-        checkpoint: tuple[str, int] | None,
-        record: Event | None,
-        not_done: AppendCondition | None,
-        not_cancelled: AppendCondition | None,
+        checkpoint: tuple[str, int] | None = None,
+        record: Event | None = None,
+        not_done: AppendCondition | None = None,
+        not_cancelled: AppendCondition | None = None,
     ) -> None:
         """From now on, the append carries the checkpoint or the record of an automation's item.
 
         It is refused if another append has carried the record, or if an event that cancels the item was stored.
         """
-        self._begin(checkpoint, record, not_done, not_cancelled)
-
-    def _begin(
-        self,
-        checkpoint: tuple[str, int] | None,
-        record: Event | None,
-        not_done: AppendCondition | None,
-        not_cancelled: AppendCondition | None,
-    ) -> None:
         self._checkpoint, self._record = checkpoint, record
         self._not_done, self._not_cancelled = not_done, not_cancelled
         self.appended = False

@@ -15,7 +15,8 @@ older state (tests/consumers/test_read_models.py has a reader that looks all the
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from threading import Lock
 from time import monotonic
 from typing import Any, Final
@@ -111,27 +112,21 @@ class ReadModel(Consumer):
 
     def position(self) -> int:
         """The position that the published table has reached; 0 if no version is published."""
-        with self._reading:
-            driver = self.reader()
-            with driver.reading() as transaction:
-                return position_of_version(driver, transaction, self, _of_state(driver, transaction, self, PUBLISHED))
+        with self._read() as (driver, transaction):
+            return position_of_version(driver, transaction, self, _of_state(driver, transaction, self, PUBLISHED))
 
     def built_upto(self) -> int:
         """The position that the table of this version has reached, whether it is published or not."""
-        with self._reading:
-            driver = self.reader()
-            with driver.reading() as transaction:
-                return position_of_version(driver, transaction, self, self.version)
+        with self._read() as (driver, transaction):
+            return position_of_version(driver, transaction, self, self.version)
 
     def lookup(self, keys: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], Projection]:
         """The rows with these keys in the table of this version, each as an instance of the projection."""
         if not keys:
             return {}
         statement = self.columns.select(self.physical(self.version), len(keys))
-        with self._reading:
-            driver = self.reader()
-            with driver.reading() as transaction:
-                rows = driver.all(transaction, statement, tuple(part for key in keys for part in key))
+        with self._read() as (driver, transaction):
+            rows = driver.all(transaction, statement, tuple(part for key in keys for part in key))
         return dict(map(self.columns.projection_of, rows))
 
     def rollback(self) -> None:
@@ -146,6 +141,13 @@ class ReadModel(Consumer):
                 driver.run(transaction, SET_STATE, (WITHDRAWN, self.table, new))
                 driver.run(transaction, SET_STATE, (PUBLISHED, self.table, old))
                 _show(driver, transaction, self, old, None)
+
+    @contextmanager
+    def _read(self) -> Iterator[tuple[Driver, Any]]:
+        with self._reading:
+            driver = self.reader()
+            with driver.reading() as transaction:
+                yield driver, transaction
 
     def reader(self) -> Driver:
         if self._reader is None:

@@ -20,28 +20,9 @@ import msgspec
 
 from ..decisions import Projection, on
 from ..model import AppendCondition, Query, QueryItem, SequencedEvent
+from . import recorded
 from .divisions import Division
-from .recorded import (
-    LEASE,
-    NAME,
-    ConsumerPaused,
-    ConsumerReset,
-    ConsumerResumed,
-    ConsumerStalled,
-    ConsumerStopped,
-    DeadLetterDiscarded,
-    DeadLetterHandled,
-    EventSetAside,
-    LeaseReleased,
-    LeaseTaken,
-    Name,
-    PartitionsChanged,
-    ReplayRequested,
-    StepRequested,
-    StepTaken,
-    WorkerJoined,
-    WorkerLeft,
-)
+from .recorded import LEASE, NAME, Name
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -142,7 +123,7 @@ class Control(Projection):
         return next(iter(self.stalls.values()), None)
 
     @on
-    def _(self, event: LeaseTaken, stored: SequencedEvent) -> None:
+    def _(self, event: recorded.LeaseTaken, stored: SequencedEvent) -> None:
         if not self.known:
             self.known, self.division = True, Division(event.partitions, event.key)
         self.query = event.query
@@ -150,60 +131,60 @@ class Control(Projection):
         self.leases = changed(self.leases, event.partition, taken)
 
     @on
-    def _(self, event: LeaseReleased) -> None:
+    def _(self, event: recorded.LeaseReleased) -> None:
         lease = self.leases.get(event.partition)
         if lease is not None and lease.holder == event.holder:
             self.leases = changed(self.leases, event.partition, msgspec.structs.replace(lease, holder=None))
 
     @on
-    def _(self, event: WorkerJoined, stored: SequencedEvent) -> None:
+    def _(self, event: recorded.WorkerJoined, stored: SequencedEvent) -> None:
         member = Member(event.slot, event.session, event.lease_s, stored.position)
         self.workers = changed(self.workers, event.holder, member)
 
     @on
-    def _(self, event: WorkerLeft) -> None:
+    def _(self, event: recorded.WorkerLeft) -> None:
         self.workers = without(self.workers, event.holder)
 
     @on
-    def _(self, event: PartitionsChanged, stored: SequencedEvent) -> None:
+    def _(self, event: recorded.PartitionsChanged, stored: SequencedEvent) -> None:
         self.earlier = (*self.earlier, self.division)
         self.division = Division(event.partitions, event.key, stored.position)
         self.leases, self.workers, self.steps, self.stops, self.stalls = {}, {}, {}, {}, {}
 
     @on
-    def _(self, event: ConsumerPaused, stored: SequencedEvent) -> None:
+    def _(self, event: recorded.ConsumerPaused, stored: SequencedEvent) -> None:
         self.paused_by, self.paused_at, self.steps = event.by, stored.recorded_at, {}
 
     @on
-    def _(self, event: ConsumerResumed) -> None:
+    def _(self, event: recorded.ConsumerResumed) -> None:
         self.paused_by, self.paused_at, self.steps, self.stops, self.stalls = None, None, {}, {}, {}
 
     @on
-    def _(self, event: ConsumerReset, stored: SequencedEvent) -> None:
+    def _(self, event: recorded.ConsumerReset, stored: SequencedEvent) -> None:
         self.generation, self.start, self.earlier = stored.position, event.position, ()
         self.stops, self.stalls = {}, {}
         self.dead_letters = {each: letter for each, letter in self.dead_letters.items() if each <= event.position}
 
     @on
-    def _(self, event: StepRequested) -> None:
+    def _(self, event: recorded.StepRequested) -> None:
         self.steps = changed(self.steps, event.partition, self.steps.get(event.partition, 0) + 1)
 
     @on
-    def _(self, event: StepTaken) -> None:
+    def _(self, event: recorded.StepTaken) -> None:
         self.steps = changed(self.steps, event.partition, max(0, self.steps.get(event.partition, 0) - 1))
 
     @on
-    def _(self, event: ConsumerStopped, stored: SequencedEvent) -> None:
+    def _(self, event: recorded.ConsumerStopped, stored: SequencedEvent) -> None:
         self.last_error = Failure(event.position, event.error, stored.recorded_at)
         self.stops = changed(self.stops, event.partition, self.last_error)
 
     @on
-    def _(self, event: ConsumerStalled, stored: SequencedEvent) -> None:
+    def _(self, event: recorded.ConsumerStalled, stored: SequencedEvent) -> None:
         stalled = Failure(event.position, event.reason, stored.recorded_at)
         self.stalls = changed(self.stalls, event.partition, stalled)
 
     @on
-    def _(self, event: EventSetAside, stored: SequencedEvent) -> None:
+    def _(self, event: recorded.EventSetAside, stored: SequencedEvent) -> None:
         letter = DeadLetter(
             event.position, event.type, event.keys, event.error, event.attempts, stored.recorded_at, event.behind
         )
@@ -211,18 +192,18 @@ class Control(Projection):
         self.last_error = Failure(event.position, event.error, stored.recorded_at)
 
     @on
-    def _(self, event: ReplayRequested) -> None:
+    def _(self, event: recorded.ReplayRequested) -> None:
         letter = self.dead_letters.get(event.position)
         if letter is not None:
             requested = msgspec.structs.replace(letter, replay=True)
             self.dead_letters = changed(self.dead_letters, event.position, requested)
 
     @on
-    def _(self, event: DeadLetterHandled) -> None:
+    def _(self, event: recorded.DeadLetterHandled) -> None:
         self.dead_letters = without(self.dead_letters, event.position)
 
     @on
-    def _(self, event: DeadLetterDiscarded) -> None:
+    def _(self, event: recorded.DeadLetterDiscarded) -> None:
         self.dead_letters = without(self.dead_letters, event.position)
 
 

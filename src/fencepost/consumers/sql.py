@@ -11,12 +11,12 @@ What differs between sqlite3, psycopg and SQLAlchemy is in `drivers`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from .errors import LeaseLost, TargetRefused
 from .leases import Lease
+from .targets import Target
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS fencepost_consumer ("
@@ -51,6 +51,7 @@ class Driver(Protocol):
 
     def reading(self) -> Any:
         """A context manager for a transaction that only reads, and does not keep others from writing."""
+        return self.transaction()
 
     def run(self, transaction: Any, statement: str, values: tuple[Any, ...]) -> tuple[int, Any]:
         """Execute one statement; the number of rows it changed, and the first row it returned."""
@@ -61,15 +62,20 @@ class Driver(Protocol):
     def all(self, transaction: Any, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """Execute one statement and return all of its rows."""
 
-    def broken(self) -> bool: ...
+    def broken(self) -> bool:
+        """Whether the connection is lost."""
+        return False
 
     def abandon(self) -> None:
         """Called by another thread when a handler hangs: end its transaction, if the connection is our own."""
+        self.close()
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the connection, if it is our own."""
+        return
 
 
-class SqlTarget:
+class SqlTarget(Target):
     """The checkpoint is kept beside the effects, in the same database."""
 
     transactional = True
@@ -125,16 +131,8 @@ class SqlTarget:
                 found[name] = -1 if row is None or int(row[2]) < generation else int(row[0])
         return found
 
-    @contextmanager
-    def transaction(self) -> Iterator[Any]:
-        with self.driver.transaction() as transaction:
-            yield transaction
-
-    def begin_event(self, position: int, *, replay: bool = False) -> None:
-        """Nothing: an event has no transaction of its own."""
-
-    def end_event(self) -> bool:
-        return False
+    def transaction(self) -> Any:
+        return self.driver.transaction()
 
     def save(self, transaction: Any, position: int) -> None:
         lease = self._lease

@@ -92,12 +92,9 @@ def position_of(control: Control, store: EventStore, number: int = 0) -> int:
     return max(kept, reported, control.start if generation else 0)
 
 
-def status_of(control: Control, store: EventStore, sessions: Sessions | None = None) -> ConsumerStatus:
+def status_of(control: Control, store: EventStore, sessions: Sessions) -> ConsumerStatus:
     if not control.known:
         raise NoSuchConsumer(control.consumer)
-    if sessions is None:
-        sessions = Sessions(store)
-        sessions.refresh()
     now, head = datetime.now(timezone.utc), store.head()
     numbers = range(control.division.partitions)
     positions = [position_of(control, store, number) for number in numbers]

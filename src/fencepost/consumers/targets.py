@@ -41,9 +41,11 @@ class Target(Protocol):
 
     def begin_event(self, position: int, *, replay: bool = False) -> None:
         """Called before the handler of each event; `replay` says that the event is a dead letter."""
+        return
 
     def end_event(self) -> bool:
         """Called after it. Whether the checkpoint was moved to this event."""
+        return False
 
     def save(self, transaction: Any, position: int) -> None:
         """Move the checkpoint in the transaction."""
@@ -53,15 +55,22 @@ class Target(Protocol):
 
     def broken(self) -> bool:
         """Whether the connection is lost, so that an error is not the handler's."""
+        return False
 
     def abandon(self) -> None:
         """Called by another thread when a handler hangs: release what its transaction holds, if possible."""
+        return
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release what the target has opened."""
+        return
 
 
-class StoreTarget:
-    """The checkpoint is kept in a store: at least once, or exactly once for reactions."""
+class StoreTarget(Target):
+    """The checkpoint is kept in a store: at least once, or exactly once for reactions.
+
+    The store belongs to the program, so it is not closed, and the late append of a handler that hangs is refused.
+    """
 
     transactional = False
     per_event = True
@@ -113,12 +122,3 @@ class StoreTarget:
     def _replay_name(self, position: int) -> str:
         """The checkpoint that the append of a replayed reaction carries: the consumer's own is beyond the event."""
         return f"{self._name}#replayed/{position}"
-
-    def broken(self) -> bool:
-        return False
-
-    def abandon(self) -> None:
-        """Nothing: the late append of the handler will be refused."""
-
-    def close(self) -> None:
-        """Nothing: the store belongs to the program."""

@@ -19,13 +19,12 @@ from ..interrupts import Wakeup
 from ..model import SequencedEvent
 from ..observing import has_observers, notify
 from ..store import EventStore
-from .batches import Batch, own_batches, whole_batches
+from .batches import Batch, Meeting, own_batches, whole_batches
 from .declaring import Consumer
 from .divisions import HandledBefore
 from .errors import LeaseLost, TargetRefused
 from .failing import Attempts, Recorder, TargetTrouble, text_of
 from .leases import Lease
-from .meetings import Meeting
 from .observations import BatchHandled
 from .recorded import StepTaken
 from .records import Control, DeadLetter

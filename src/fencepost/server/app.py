@@ -36,7 +36,7 @@ from ..wire.problems import (
 )
 from . import metrics
 from .access import ANYONE, Access, Unauthenticated
-from .consumers import ConsumerHandlers, measure_consumers
+from .consumers import COMMANDS, ConsumerHandlers, measure_consumers
 from .dcb_adapter import DcbAdapter
 from .handlers import Handlers
 from .heads import Heads
@@ -105,53 +105,43 @@ class App:
         self.handlers = Handlers(store, self._heads, settings, self.metrics, self.streams, self._observer)
         self._consumers = ConsumerHandlers(store, settings)
         self.routes = self._made_routes()
-        self._router = Router(self._served_routes())
+        elsewhere = {"/metrics"} if settings.metrics_port else set()  # on a port of their own
+        self._router = Router({path: route for path, route in self.routes.items() if path not in elsewhere})
         self._measuring = Router({path: self.routes[path]._replace(public=True) for path in MEASURING})
 
     def _made_routes(self) -> dict[str, Route]:
         handlers, consumers = self.handlers, self._consumers
-        routes = {
-            "/v1/append": Route("/v1/append", {"POST": handlers.append}),
-            "/v1/appends": Route("/v1/appends", {"POST": handlers.append_batch}),
-            "/v1/read": Route("/v1/read", {"POST": handlers.read}),
-            "/v1/events": Route("/v1/events", {"GET": handlers.read}),
-            "/v1/subscribe": Route("/v1/subscribe", {"GET": handlers.subscribe, "POST": handlers.subscribe}),
-            "/v1/head": Route("/v1/head", {"GET": handlers.head}),
-            "/v1/recorded": Route("/v1/recorded", {"GET": handlers.recorded}),
-            "/v1/restore": Route("/v1/restore", {"POST": handlers.restore}),
-            "/v1/verify": Route("/v1/verify", {"POST": Verification(self._store, self.settings, self.streams).verify}),
-            "/v1/checkpoints/{name...}": Route("/v1/checkpoints", {"GET": handlers.checkpoint}),
-            "/v1/consumers": Route("/v1/consumers", {"GET": consumers.statuses}),
-            "/v1/consumers/{name}": Route("/v1/consumers/{name}", {"GET": consumers.show}),
-            "/healthz": Route("/healthz", {"GET": self._alive}, public=True),
-            "/readyz": Route("/readyz", {"GET": self._ready}, public=True),
-            "/metrics": Route("/metrics", {"GET": self._measured}, public=not self.settings.keys),
-            "/openapi.json": Route("/openapi.json", {"GET": self._described}, public=True),
-            "/docs": Route("/docs", {"GET": self._page}, public=True),
+        one = "/v1/consumers/{name}"
+        paths: dict[str, dict[str, Handler]] = {
+            "/v1/append": {"POST": handlers.append},
+            "/v1/appends": {"POST": handlers.append_batch},
+            "/v1/read": {"POST": handlers.read},
+            "/v1/events": {"GET": handlers.read},
+            "/v1/subscribe": {"GET": handlers.subscribe, "POST": handlers.subscribe},
+            "/v1/head": {"GET": handlers.head},
+            "/v1/recorded": {"GET": handlers.recorded},
+            "/v1/restore": {"POST": handlers.restore},
+            "/v1/verify": {"POST": Verification(self._store, self.settings, self.streams).verify},
+            "/v1/checkpoints/{name...}": {"GET": handlers.checkpoint},
+            "/v1/consumers": {"GET": consumers.statuses},
+            one: {"GET": consumers.show},
+            f"{one}/dead-letters": {"GET": consumers.letters},
+            **{f"{one}/{path}": {"POST": consumers.command(path)} for path in COMMANDS},
+            f"{one}/dead-letters/{{position}}": {"GET": consumers.letter},
+            "/healthz": {"GET": self._alive},
+            "/readyz": {"GET": self._ready},
+            "/metrics": {"GET": self._measured},
+            "/openapi.json": {"GET": self._described},
+            "/docs": {"GET": self._page},
         }
-        letters = "/v1/consumers/{name}/dead-letters"
-        for template, method, handler in (
-            ("/v1/consumers/{name}/pause", "POST", consumers.pause),
-            ("/v1/consumers/{name}/resume", "POST", consumers.resume),
-            ("/v1/consumers/{name}/reset", "POST", consumers.reset),
-            ("/v1/consumers/{name}/step", "POST", consumers.step),
-            ("/v1/consumers/{name}/repartition", "POST", consumers.repartition),
-            (letters, "GET", consumers.letters),
-            (f"{letters}/replay", "POST", consumers.replay),
-            (f"{letters}/discard", "POST", consumers.discard),
-            (f"{letters}/{{position}}", "GET", consumers.letter),
-        ):
-            routes[template] = Route(template, {method: handler})
         if self.settings.dcb_adapter:
             adapter = DcbAdapter(self._store, handlers, self.settings)
-            routes["/read"] = Route("/read", {"GET": adapter.read})
-            routes["/append"] = Route("/append", {"POST": adapter.append})
-        return routes
-
-    def _served_routes(self) -> dict[str, Route]:
-        """The routes of the port for HTTP."""
-        elsewhere = {"/metrics"} if self.settings.metrics_port else set()
-        return {path: route for path, route in self.routes.items() if path not in elsewhere}
+            paths |= {"/read": {"GET": adapter.read}, "/append": {"POST": adapter.append}}
+        public = {"/healthz", "/readyz", "/openapi.json", "/docs"} | (set() if self.settings.keys else {"/metrics"})
+        return {
+            template: Route(template.removesuffix("/{name...}"), methods, template in public)
+            for template, methods in paths.items()
+        }
 
     def drain(self) -> None:
         """Take no more requests that wait; end those that do."""
@@ -185,7 +175,7 @@ class App:
             self._in_flight -= 1
             seconds = perf_counter() - began
             self.metrics.add(metrics.REQUESTS, call.name, call.status)
-            self.metrics.observe(call.name, seconds)
+            self.metrics.record(metrics.LATENCY, seconds, call.name)
 
     async def _answered(self, request: Request, call: Call) -> Answer | Stream:
         try:

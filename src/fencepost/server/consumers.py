@@ -42,56 +42,91 @@ from . import metrics
 from .access import Access, Right
 from .messages import Answer, Refused, Request, answer_json
 from .metrics import Metrics
+from .routing import Handler
 from .settings import Settings
 
 Result = TypeVar("Result")
-Document = TypeVar("Document")
 
 FRESH_S: Final = 2.0  # how long the status is kept for metrics
 MAX_BY_CHARACTERS: Final = 200
-WHAT: Final = "the state of consumers"
 
 
-class CommandDocument(msgspec.Struct, forbid_unknown_fields=True):
+class CommandDocument(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A command without options. `by` says who gives it, beside the name of the API key."""
 
     by: str = ""
 
 
-class PauseDocument(msgspec.Struct, forbid_unknown_fields=True):
+class PauseDocument(CommandDocument):
     reason: str = ""
-    by: str = ""
 
 
-class StepDocument(msgspec.Struct, forbid_unknown_fields=True):
+class StepDocument(CommandDocument):
     """`partition` is needed for a consumer with partitions."""
 
     partition: int | None = None
-    by: str = ""
 
 
-class RepartitionDocument(msgspec.Struct, forbid_unknown_fields=True):
+class RepartitionDocument(CommandDocument, kw_only=True):
     """In how many partitions the events are split, and by the values of which tag."""
 
     partitions: int
     key: str | None = None
-    by: str = ""
 
 
-class ResetDocument(msgspec.Struct, forbid_unknown_fields=True):
+class ResetDocument(CommandDocument):
     """Where to begin again: after a position, or with the events that were recorded since a time."""
 
     position: WirePosition | None = None
     time: datetime | None = None
-    by: str = ""
 
 
-class LettersDocument(msgspec.Struct, forbid_unknown_fields=True):
+class LettersDocument(CommandDocument):
     """Which dead letters: these positions, or all."""
 
     positions: list[WirePosition] = []
     all: bool = False
-    by: str = ""
+
+
+def _step(store: EventStore, name: str, given: StepDocument, by: str) -> dict[str, Any]:
+    step(store, name, partition=given.partition, by=by)
+    return {"changed": True}
+
+
+def _repartition(store: EventStore, name: str, given: RepartitionDocument, by: str) -> dict[str, Any]:
+    return {"changed": repartition(store, name, partitions=given.partitions, key=given.key, by=by)}
+
+
+def _reset(store: EventStore, name: str, given: ResetDocument, by: str) -> dict[str, Any]:
+    if (given.position is None) == (given.time is None):
+        raise InvalidInput("position", "either position or time is needed")
+    if given.time is not None and given.time.tzinfo is None:
+        raise InvalidInput("time", "a time zone is needed, for example 2026-01-31T09:00:00Z")
+    wanted = 0 if given.position is None else checked_position(from_wire(given.position, "position"), "position")
+    status(store, [name])  # an unknown name is refused before the log is read
+    return {"position": to_wire(reset(store, name, position=wanted, to=given.time, by=by))}
+
+
+# For each command its path below that of the consumer, what a client sends, and what gives the command and makes the
+# answer. It gets the store, the name of the consumer, what was sent, and who gives the command.
+COMMANDS: Final[dict[str, tuple[type[CommandDocument], Callable[[EventStore, str, Any, str], dict[str, Any]]]]] = {
+    "pause": (
+        PauseDocument,
+        lambda store, name, given, by: {"changed": pause(store, name, by=by, reason=given.reason)},
+    ),
+    "resume": (CommandDocument, lambda store, name, given, by: {"changed": resume(store, name, by=by)}),
+    "step": (StepDocument, _step),
+    "repartition": (RepartitionDocument, _repartition),
+    "reset": (ResetDocument, _reset),
+    "dead-letters/replay": (
+        LettersDocument,
+        lambda store, name, given, by: {"requested": replay(store, name, chosen(given), by=by)},
+    ),
+    "dead-letters/discard": (
+        LettersDocument,
+        lambda store, name, given, by: {"discarded": discard(store, name, chosen(given), by=by)},
+    ),
+}
 
 
 class ConsumerHandlers:
@@ -104,72 +139,24 @@ class ConsumerHandlers:
 
     async def statuses(self, request: Request, access: Access) -> Answer:
         """The status of every consumer whose records are in the store."""
-        access.check(Right.READ)
-        access.check_unlimited(WHAT)
-        found = await self._run(lambda store: status(store))
+        check(access, Right.READ)
+        found = await self._run(status)
         return answer_json({"consumers": [status_document(each) for each in found]})
 
     async def show(self, request: Request, access: Access) -> Answer:
-        access.check(Right.READ)
-        access.check_unlimited(WHAT)
-        name = request.places["name"]
-        (found,) = await self._run(lambda store: status(store, [name]))
+        check(access, Right.READ)
+        (found,) = await self._run(status, [request.places["name"]])
         return answer_json(status_document(found))
-
-    async def pause(self, request: Request, access: Access) -> Answer:
-        given = await self._command(request, access, PauseDocument)
-        by, name = author(access, given.by), request.places["name"]
-        changed = await self._run(lambda store: pause(store, name, by=by, reason=given.reason))
-        return answer_json({"consumer": name, "changed": changed})
-
-    async def resume(self, request: Request, access: Access) -> Answer:
-        given = await self._command(request, access, CommandDocument)
-        by, name = author(access, given.by), request.places["name"]
-        changed = await self._run(lambda store: resume(store, name, by=by))
-        return answer_json({"consumer": name, "changed": changed})
-
-    async def step(self, request: Request, access: Access) -> Answer:
-        given = await self._command(request, access, StepDocument)
-        by, name = author(access, given.by), request.places["name"]
-        await self._run(lambda store: step(store, name, partition=given.partition, by=by))
-        return answer_json({"consumer": name, "changed": True})
-
-    async def repartition(self, request: Request, access: Access) -> Answer:
-        """Split the events of the consumer in another way."""
-        given = await self._command(request, access, RepartitionDocument)
-        by, name = author(access, given.by), request.places["name"]
-        changed = await self._run(
-            lambda store: repartition(store, name, partitions=given.partitions, key=given.key, by=by)
-        )
-        return answer_json({"consumer": name, "changed": changed})
-
-    async def reset(self, request: Request, access: Access) -> Answer:
-        """Have the consumer handle events again."""
-        given = await self._command(request, access, ResetDocument)
-        if (given.position is None) == (given.time is None):
-            raise InvalidInput("position", "either position or time is needed")
-        if given.time is not None and given.time.tzinfo is None:
-            raise InvalidInput("time", "a time zone is needed, for example 2026-01-31T09:00:00Z")
-        wanted = None if given.position is None else checked_position(from_wire(given.position, "position"), "position")
-        by, name = author(access, given.by), request.places["name"]
-
-        def command(store: EventStore) -> int:
-            status(store, [name])  # an unknown name is refused before the log is read
-            return reset(store, name, position=wanted or 0, to=given.time, by=by)
-
-        return answer_json({"consumer": name, "position": to_wire(await self._run(command))})
 
     async def letters(self, request: Request, access: Access) -> Answer:
         """The events that the consumer has set aside."""
-        access.check(Right.READ)
-        access.check_unlimited(WHAT)
-        found = await self._run(lambda store: dead_letters(store, request.places["name"]))
+        check(access, Right.READ)
+        found = await self._run(dead_letters, request.places["name"])
         return answer_json({"dead_letters": [letter_document(each) for each in found]})
 
     async def letter(self, request: Request, access: Access) -> Answer:
         """A dead letter with its event."""
-        access.check(Right.READ)
-        access.check_unlimited(WHAT)
+        check(access, Right.READ)
         name, position = request.places["name"], from_wire(request.places["position"], "position")
 
         def found(store: EventStore) -> dict[str, Any]:
@@ -182,39 +169,38 @@ class ConsumerHandlers:
 
         return answer_json(await self._run(found))
 
-    async def replay(self, request: Request, access: Access) -> Answer:
-        given = await self._command(request, access, LettersDocument)
-        by, name, positions = author(access, given.by), request.places["name"], chosen(given)
-        count = await self._run(lambda store: replay(store, name, positions, by=by))
-        return answer_json({"consumer": name, "requested": count})
+    def command(self, path: str) -> Handler:
+        """The handler of a command, by its key in `COMMANDS`."""
+        kind, give = COMMANDS[path]
 
-    async def discard(self, request: Request, access: Access) -> Answer:
-        given = await self._command(request, access, LettersDocument)
-        by, name, positions = author(access, given.by), request.places["name"], chosen(given)
-        count = await self._run(lambda store: discard(store, name, positions, by=by))
-        return answer_json({"consumer": name, "discarded": count})
+        async def handle(request: Request, access: Access) -> Answer:
+            check(access, Right.ADMIN)
+            given = parsed(await request.body(self._settings) or b"{}", kind)
+            name = request.places["name"]
+            return answer_json({"consumer": name, **await self._run(give, name, given, author(access, given.by))})
+
+        return handle
 
     async def known(self) -> list[ConsumerStatus]:
         """The status of every consumer, at most 2 seconds old; for metrics."""
         async with self._looking:
             if monotonic() - self._known_at >= FRESH_S:
-                self._known = await self._run(lambda store: status(store))
+                self._known = await self._run(status)
                 self._known_at = monotonic()
         return self._known
 
-    async def _command(self, request: Request, access: Access, kind: type[Document]) -> Document:
-        access.check(Right.ADMIN)
-        access.check_unlimited(WHAT)
-        limit, timeout_s = self._settings.max_body_bytes, self._settings.request_timeout_s
-        return parsed(await request.body(limit=limit, timeout_s=timeout_s) or b"{}", kind)
-
-    async def _run(self, call: Callable[[EventStore], Result]) -> Result:
+    async def _run(self, call: Callable[..., Result], *args: Any) -> Result:
         try:
-            return await asyncio.to_thread(call, self._store)
+            return await asyncio.to_thread(call, self._store, *args)
         except NoSuchConsumer as error:
             raise Refused(NO_SUCH_CONSUMER, str(error)) from None
         except CommandRefused as error:
             raise Refused(COMMAND_REFUSED, str(error)) from None
+
+
+def check(access: Access, right: Right) -> None:
+    access.check(right)
+    access.check_unlimited("the state of consumers")
 
 
 def measure_consumers(found: list[ConsumerStatus], measured: Metrics) -> None:

@@ -77,8 +77,7 @@ class DcbAdapter:
 
     async def append(self, request: Request, access: Access) -> Answer:
         access.check(Right.APPEND)
-        body = await request.body(limit=self._settings.max_body_bytes, timeout_s=self._settings.request_timeout_s)
-        append = parsed(body, Append)
+        append = parsed(await request.body(self._settings), Append)
         events = []
         for index, each in enumerate(append.events):
             with naming(f"events[{index}]"):

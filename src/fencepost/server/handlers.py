@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -52,27 +53,24 @@ class Reading(NamedTuple):
     limit: int | None
     backwards: bool
 
+    @property
+    def bounds(self) -> dict[str, Any]:
+        """The arguments of `read` beside the query."""
+        return {"after": self.after, "upto": self.upto, "limit": self.limit, "backwards": self.backwards}
 
+
+@dataclass
 class Handlers:
-    def __init__(
-        self,
-        store: AsyncEventStore,
-        heads: Heads,
-        settings: Settings,
-        measured: Metrics,
-        streams: Streams,
-        observer: Observer,
-    ) -> None:
-        self._observer = observer
-        self._store = store
-        self._heads = heads
-        self._settings = settings
-        self._metrics = measured
-        self._streams = streams
+    _store: AsyncEventStore
+    _heads: Heads
+    _settings: Settings
+    _metrics: Metrics
+    _streams: Streams
+    _observer: Observer
 
     async def append(self, request: Request, access: Access) -> Answer:
         access.check(Right.APPEND)
-        document = documents.parsed(await self._body(request), documents.AppendDocument)
+        document = documents.parsed(await request.body(self._settings), documents.AppendDocument)
         outcome = await self.place(
             access,
             documents.events_from(document.events),
@@ -88,7 +86,7 @@ class Handlers:
     async def append_batch(self, request: Request, access: Access) -> Answer:
         """Several appends, each on its own: each is stored or refused as a whole."""
         access.check(Right.APPEND)
-        appends = decoded(await self._body(request), rows.decode_appends)
+        appends = decoded(await request.body(self._settings), rows.decode_appends)
         if len(appends) > MAX_BATCH_APPENDS:
             raise InvalidInput("appends", f"{len(appends)} appends, the limit of one request is {MAX_BATCH_APPENDS}")
         self._metrics.add(metrics.BATCH, amount=len(appends))
@@ -159,15 +157,16 @@ class Handlers:
         """A page of events, or all of them as NDJSON."""
         access.check(Right.READ)
         in_rows = request.media_type == rows.MEDIA_TYPE
-        wanted = await (self._reading_row(request, access) if in_rows else self._reading(request, access))
+        wanted = await self._reading(request, access, in_rows=in_rows)
         if not in_rows and request.accepts(NDJSON):
             return Stream(self._streams.reading(wanted), NDJSON)
         if wanted.query is None:
             reach, events, more = 0, list[SequencedEvent](), False
         else:
             reach, events, more = await self._page(wanted.query, wanted)
-        if access.scope.is_limited:
-            reach = await self._visible_reach(access, reach, wanted, events)
+        if access.scope.is_limited:  # as far as the caller may know: the last event inside, or `upto` if that is lower
+            head = await self.visible_head(access)
+            reach = head if wanted.upto is None else min(head, wanted.upto)
         self._metrics.add(metrics.READ, amount=len(events))
         if in_rows:
             page = rows.PageRow(to_wire(reach), rows.stored_rows(events), more)
@@ -176,9 +175,7 @@ class Handlers:
         return answer_json(body)
 
     async def _page(self, query: Query, wanted: Reading) -> tuple[int, list[SequencedEvent], bool]:
-        reading = await self._store.read(
-            query, after=wanted.after, upto=wanted.upto, limit=wanted.limit, backwards=wanted.backwards
-        )
+        reading = await self._store.read(query, **wanted.bounds)
         events: list[SequencedEvent] = []
         size = 0
         async for page in reading.pages():
@@ -189,14 +186,8 @@ class Handlers:
                     return reading.upto, events, wanted.limit is None or len(events) < wanted.limit
         return reading.upto, events, False
 
-    async def _visible_reach(
-        self, access: Access, reach: int, wanted: Reading, events: Sequence[SequencedEvent]
-    ) -> int:
-        """As far as a caller with a scope may know: the last event inside, or `upto` if that is lower."""
-        head = await self._visible_head(access)
-        return head if wanted.upto is None else min(head, wanted.upto)
-
-    async def _visible_head(self, access: Access) -> int:
+    async def visible_head(self, access: Access) -> int:
+        """The head as the caller may know it: the position of the last event inside its scope."""
         if not access.scope.is_limited:
             return await self._store.head()
         query = access.scope.narrowed(None)
@@ -205,27 +196,20 @@ class Handlers:
             return event.position
         return 0
 
-    async def _reading_row(self, request: Request, access: Access) -> Reading:
-        row = decoded(await self._body(request), rows.decode_read)
-        return Reading(
-            access.scope.narrowed(rows.query_from(row.query)),
-            from_wire(row.after, "after"),
-            None if row.upto is None else from_wire(row.upto, "upto"),
-            row.limit,
-            row.backwards,
-        )
-
-    async def _reading(self, request: Request, access: Access) -> Reading:
-        if request.method == "POST":
-            document = documents.parsed(await self._body(request) or b"{}", documents.ReadDocument)
+    async def _reading(self, request: Request, access: Access, *, in_rows: bool = False) -> Reading:
+        given: rows.ReadRow | documents.ReadDocument
+        if in_rows:
+            given = decoded(await request.body(self._settings), rows.decode_read)
+            query: Query | None = rows.query_from(given.query)
         else:
-            document = read_parameters(request)
+            if request.method == "POST":
+                given = documents.parsed(await request.body(self._settings) or b"{}", documents.ReadDocument)
+            else:
+                given = read_parameters(request)
+            query = documents.query_from(given.query)
+        upto = None if given.upto is None else from_wire(given.upto, "upto")
         return Reading(
-            access.scope.narrowed(documents.query_from(document.query)),
-            from_wire(document.after, "after"),
-            None if document.upto is None else from_wire(document.upto, "upto"),
-            document.limit,
-            document.backwards,
+            access.scope.narrowed(query), from_wire(given.after, "after"), upto, given.limit, given.backwards
         )
 
     async def subscribe(self, request: Request, access: Access) -> Stream:
@@ -243,7 +227,7 @@ class Handlers:
         access.check(Right.READ)
         after = position_parameter(request, "after") or 0
         wait_s = min(number_parameter(request, "wait_s", 0.0), self._settings.max_wait_s)
-        head = await self._visible_head(access)
+        head = await self.visible_head(access)
         if head <= after and wait_s > 0:
             self._streams.check_room()
             with self._streams.counted(self._heads.head):
@@ -261,7 +245,7 @@ class Handlers:
         newest = head
         while head <= after and (rest_s := deadline - loop.time()) > 0 and not self._streams.draining:
             newest = await self._heads.above(max(newest, after), rest_s)
-            head = newest if not access.scope.is_limited else await self._visible_head(access)
+            head = newest if not access.scope.is_limited else await self.visible_head(access)
         return head
 
     async def checkpoint(self, request: Request, access: Access) -> Answer:
@@ -289,14 +273,11 @@ class Handlers:
         """Take over another store's events with their positions."""
         access.check(Right.ADMIN)
         access.check_unlimited("a restore")
-        events, appends = decoded(await self._body(request), rows.decode_restore)
+        events, appends = decoded(await request.body(self._settings), rows.decode_restore)
         await self._store.restore(
             [rows.stored_from(row) for row in events], [rows.recorded_from(row) for row in appends]
         )
         return answer_json({"head": to_wire(await self._store.head())})
-
-    async def _body(self, request: Request) -> bytes:
-        return await request.body(limit=self._settings.max_body_bytes, timeout_s=self._settings.request_timeout_s)
 
 
 class _Conflict(ConditionFailed):

@@ -22,6 +22,7 @@ from ..wire.positions import from_wire
 from ..wire.problems import MEDIA_TYPE as PROBLEM
 from ..wire.problems import TOO_LARGE, Kind, Problem, problem
 from .observing import request_id
+from .settings import Settings
 
 Scope: TypeAlias = Mapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -118,8 +119,8 @@ class Request:
         text = self.headers.get("content-length", "")
         return int(text) if text.isdigit() else None
 
-    async def body(self, *, limit: int, timeout_s: float) -> bytes:
-        length = self.content_length
+    async def body(self, settings: Settings) -> bytes:
+        length, limit, timeout_s = self.content_length, settings.max_body_bytes, settings.request_timeout_s
         if length is not None and length > limit:
             raise too_large(length, limit)
         parts: list[bytes] = []

@@ -36,149 +36,83 @@ class Metric:
     borders: tuple[float, ...] = ()  # of the buckets of a histogram
 
 
-REQUESTS: Final = Metric(
-    "fencepost_requests_total", "counter", "Answered requests, by path and status.", ("path", "status")
+def _counter(name: str, meaning: str, *labels: str) -> Metric:
+    return Metric(name, "counter", meaning, labels)
+
+
+def _gauge(
+    name: str, meaning: str, combine: Literal["sum", "max", "one"] = "sum", labels: tuple[str, ...] = ()
+) -> Metric:
+    return Metric(name, "gauge", meaning, labels, combine)
+
+
+def _histogram(name: str, meaning: str, borders: tuple[float, ...], *labels: str) -> Metric:
+    return Metric(name, "histogram", meaning, labels, borders=borders)
+
+
+def _of_consumer(name: str, meaning: str, *labels: str) -> Metric:
+    return _gauge(name, meaning, "one", ("consumer", *labels))
+
+
+REQUESTS: Final = _counter("fencepost_requests_total", "Answered requests, by path and status.", "path", "status")
+LATENCY: Final = _histogram(
+    "fencepost_request_seconds", "The time from a request to its answer, by path.", SECONDS, "path"
 )
-LATENCY: Final = Metric(
-    "fencepost_request_seconds",
-    "histogram",
-    "The time from a request to its answer, by path.",
-    ("path",),
-    borders=SECONDS,
+APPENDED: Final = _counter("fencepost_events_appended_total", "Events stored by this server.")
+APPENDS: Final = _counter("fencepost_appends_total", "Appends, by outcome.", "outcome")
+CONFLICTS: Final = _counter("fencepost_conflicts_total", "Failed conditions, by what the query names.", "boundary")
+BATCH: Final = _counter("fencepost_batch_appends_total", "Appends that arrived in requests of several.")
+COMMIT_APPENDS: Final = _histogram("fencepost_commit_appends", "Appends in one group commit: the batch size.", COUNTS)
+COMMIT_EVENTS: Final = _histogram("fencepost_commit_events", "Events in one group commit.", COUNTS)
+COMMIT_SECONDS: Final = _histogram(
+    "fencepost_commit_seconds", "The time that a group commit takes, with its sync.", SECONDS
 )
-APPENDED: Final = Metric("fencepost_events_appended_total", "counter", "Events stored by this server.")
-APPENDS: Final = Metric("fencepost_appends_total", "counter", "Appends, by outcome.", ("outcome",))
-CONFLICTS: Final = Metric(
-    "fencepost_conflicts_total", "counter", "Failed conditions, by what the query names.", ("boundary",)
-)
-BATCH: Final = Metric("fencepost_batch_appends_total", "counter", "Appends that arrived in requests of several.")
-COMMIT_APPENDS: Final = Metric(
-    "fencepost_commit_appends", "histogram", "Appends in one group commit: the batch size.", borders=COUNTS
-)
-COMMIT_EVENTS: Final = Metric("fencepost_commit_events", "histogram", "Events in one group commit.", borders=COUNTS)
-COMMIT_SECONDS: Final = Metric(
-    "fencepost_commit_seconds", "histogram", "The time that a group commit takes, with its sync.", borders=SECONDS
-)
-SYNCS: Final = Metric(
-    "fencepost_syncs_total", "counter", "Group commits that stored something; each is one sync of the disk."
-)
-READ: Final = Metric("fencepost_events_read_total", "counter", "Events sent to readers and subscribers.")
-IN_FLIGHT: Final = Metric("fencepost_requests_in_flight", "gauge", "Requests being answered.")
-SUBSCRIPTIONS: Final = Metric("fencepost_subscriptions", "gauge", "Requests that follow or wait for new events.")
-REFUSED: Final = Metric("fencepost_refused_total", "counter", "Requests refused by a limit, by its name.", ("limit",))
-REAPED: Final = Metric(
-    "fencepost_reaped_total", "counter", "Clients disconnected because they read or sent too slowly."
-)
-CONNECTIONS: Final = Metric("fencepost_connections", "gauge", "Open connections.")
-HEAD: Final = Metric(
-    "fencepost_head_position", "gauge", "The position of the last event that the server knows of.", combine="max"
-)
-LAG: Final = Metric(
-    "fencepost_subscription_lag_events",
-    "gauge",
-    "The largest distance of a subscription from the head.",
-    combine="max",
-)
-LAG_SECONDS: Final = Metric(
+SYNCS: Final = _counter("fencepost_syncs_total", "Group commits that stored something; each is one sync of the disk.")
+READ: Final = _counter("fencepost_events_read_total", "Events sent to readers and subscribers.")
+IN_FLIGHT: Final = _gauge("fencepost_requests_in_flight", "Requests being answered.")
+SUBSCRIPTIONS: Final = _gauge("fencepost_subscriptions", "Requests that follow or wait for new events.")
+REFUSED: Final = _counter("fencepost_refused_total", "Requests refused by a limit, by its name.", "limit")
+REAPED: Final = _counter("fencepost_reaped_total", "Clients disconnected because they read or sent too slowly.")
+CONNECTIONS: Final = _gauge("fencepost_connections", "Open connections.")
+HEAD: Final = _gauge("fencepost_head_position", "The position of the last event that the server knows of.", "max")
+LAG: Final = _gauge("fencepost_subscription_lag_events", "The largest distance of a subscription from the head.", "max")
+LAG_SECONDS: Final = _gauge(
     "fencepost_subscription_lag_seconds",
-    "gauge",
     "How long ago the head passed the position of the subscription that is furthest behind.",
-    combine="max",
+    "max",
 )
-STORE_BYTES: Final = Metric(
-    "fencepost_store_bytes", "gauge", "The size of the store on disk, for SQLite files.", combine="one"
+STORE_BYTES: Final = _gauge("fencepost_store_bytes", "The size of the store on disk, for SQLite files.", "one")
+BUILD: Final = _gauge("fencepost_build_info", "Always 1; the label names the version.", "one", ("version",))
+UPTIME: Final = _gauge("fencepost_uptime_seconds", "Seconds since the server began.", "max")
+WORKERS: Final = _gauge("fencepost_workers", "Processes that serve the store.")
+STARTS: Final = _counter(
+    "fencepost_worker_starts_total", "Starts of processes that serve the store, since the first one."
 )
-BUILD: Final = Metric(
-    "fencepost_build_info", "gauge", "Always 1; the label names the version.", ("version",), combine="one"
-)
-UPTIME: Final = Metric("fencepost_uptime_seconds", "gauge", "Seconds since the server began.", combine="max")
-WORKERS: Final = Metric("fencepost_workers", "gauge", "Processes that serve the store.")
-STARTS: Final = Metric(
-    "fencepost_worker_starts_total", "counter", "Starts of processes that serve the store, since the first one."
-)
-CONSUMER_STATE: Final = Metric(
+CONSUMER_STATE: Final = _of_consumer(
     "fencepost_consumer_state",
-    "gauge",
     "1 for the state of the consumer: running, paused, stopped, stalled or not running.",
-    ("consumer", "state"),
-    combine="one",
+    "state",
 )
-CONSUMER_POSITION: Final = Metric(
-    "fencepost_consumer_position", "gauge", "The position that the consumer has reached.", ("consumer",), combine="one"
+CONSUMER_POSITION: Final = _of_consumer("fencepost_consumer_position", "The position that the consumer has reached.")
+CONSUMER_LAG: Final = _of_consumer(
+    "fencepost_consumer_lag_events", "Events that the consumer has not handled yet, counted up to 10000."
 )
-CONSUMER_LAG: Final = Metric(
-    "fencepost_consumer_lag_events",
-    "gauge",
-    "Events that the consumer has not handled yet, counted up to 10000.",
-    ("consumer",),
-    combine="one",
+CONSUMER_LAG_SECONDS: Final = _of_consumer(
+    "fencepost_consumer_lag_seconds", "The age of the oldest event that the consumer has not handled yet."
 )
-CONSUMER_LAG_SECONDS: Final = Metric(
-    "fencepost_consumer_lag_seconds",
-    "gauge",
-    "The age of the oldest event that the consumer has not handled yet.",
-    ("consumer",),
-    combine="one",
+CONSUMER_RATE: Final = _of_consumer(
+    "fencepost_consumer_throughput", "Events a second that the consumer handles, as its processes last reported it."
 )
-CONSUMER_RATE: Final = Metric(
-    "fencepost_consumer_throughput",
-    "gauge",
-    "Events a second that the consumer handles, as its processes last reported it.",
-    ("consumer",),
-    combine="one",
-)
-CONSUMER_HEARTBEAT: Final = Metric(
+CONSUMER_HEARTBEAT: Final = _of_consumer(
     "fencepost_consumer_heartbeat_age_seconds",
-    "gauge",
     "Seconds since the last sign of life of the process that leads the consumer.",
-    ("consumer",),
-    combine="one",
 )
-CONSUMER_LETTERS: Final = Metric(
-    "fencepost_consumer_dead_letters", "gauge", "Events that the consumer has set aside.", ("consumer",), combine="one"
-)
-CONSUMER_ERROR: Final = Metric(
-    "fencepost_consumer_error_age_seconds",
-    "gauge",
-    "Seconds since the last recorded error of the consumer.",
-    ("consumer",),
-    combine="one",
+CONSUMER_LETTERS: Final = _of_consumer("fencepost_consumer_dead_letters", "Events that the consumer has set aside.")
+CONSUMER_ERROR: Final = _of_consumer(
+    "fencepost_consumer_error_age_seconds", "Seconds since the last recorded error of the consumer."
 )
 
-METRICS: Final = (
-    REQUESTS,
-    LATENCY,
-    APPENDED,
-    APPENDS,
-    CONFLICTS,
-    BATCH,
-    COMMIT_APPENDS,
-    COMMIT_EVENTS,
-    COMMIT_SECONDS,
-    SYNCS,
-    READ,
-    IN_FLIGHT,
-    SUBSCRIPTIONS,
-    REFUSED,
-    REAPED,
-    CONNECTIONS,
-    HEAD,
-    LAG,
-    LAG_SECONDS,
-    STORE_BYTES,
-    BUILD,
-    UPTIME,
-    WORKERS,
-    STARTS,
-    CONSUMER_STATE,
-    CONSUMER_POSITION,
-    CONSUMER_LAG,
-    CONSUMER_LAG_SECONDS,
-    CONSUMER_RATE,
-    CONSUMER_HEARTBEAT,
-    CONSUMER_LETTERS,
-    CONSUMER_ERROR,
-)
+METRICS: Final = tuple(each for each in globals().values() if isinstance(each, Metric))
 
 
 class Snapshot(msgspec.Struct):
@@ -222,9 +156,6 @@ class Metrics:
 
     def value(self, metric: Metric, *labels: str) -> float:
         return self._values[metric].get(labels, 0)
-
-    def observe(self, path: str, seconds: float) -> None:
-        self.record(LATENCY, seconds, path)
 
     def record(self, metric: Metric, value: float, *labels: str) -> None:
         """Count a value in a histogram."""

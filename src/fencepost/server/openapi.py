@@ -7,13 +7,13 @@ of the server is described, that the examples work, and that a key without the r
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import msgspec
 
 from ..consumers import ConsumerStatus, DeadLetter
-from ..wire import documents, problems
+from ..wire import documents, problems, rows
 from . import consumers
 from .settings import VERSION
 
@@ -84,6 +84,16 @@ _HEAD: Final = {"type": "object", "required": ["head"], "properties": {"head": P
 _ANY: Final[dict[str, Any]] = {"type": "object"}
 
 
+def _operation(verb: str, right: str | None, summary: str, responses: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A path with one operation. `right` is what its API key needs, if a right alone decides."""
+    needed = {} if right is None else {"x-right": right}
+    return {verb: {"summary": summary, **needed, **more, "responses": responses}}
+
+
+_get: Final = partial(_operation, "get")
+_post: Final = partial(_operation, "post")
+
+
 def _consumer_paths() -> dict[str, Any]:
     """The paths about consumers: what is asked with GET needs the right `read`, a command the right `admin`."""
     name = _parameter("name", "The name of the consumer.", {"type": "string"}, where="path", required=True)
@@ -91,67 +101,43 @@ def _consumer_paths() -> dict[str, Any]:
     letter = {"$ref": "#/components/schemas/DeadLetter"}
     state = {"$ref": "#/components/schemas/ConsumerStatus"}
 
-    def asked(summary: str, schema: dict[str, Any], parameters: list[Any]) -> dict[str, Any]:
+    def asked(summary: str, schema: dict[str, Any], *parameters: Any) -> dict[str, Any]:
         responses = _answers("What was found.", schema, *((404, 409) if parameters else ()))
-        return {"get": {"summary": summary, "x-right": "read", "parameters": parameters, "responses": responses}}
+        return _get("read", summary, responses, parameters=list(parameters))
 
-    def command(summary: str, kind: type, example: Any, **properties: Any) -> dict[str, Any]:
-        schema = {"type": "object", "properties": {"consumer": {"type": "string"}, **properties}}
-        return {
-            "post": {
-                "summary": summary,
-                "description": "Recorded in the store with the name of the API key, the time, and `by`.",
-                "x-right": "admin",
-                "parameters": [name],
-                "requestBody": {**_body(kind.__name__, example), "required": False},
-                "responses": _answers("Recorded.", schema, 404, 409),
-            }
-        }
+    def command(summary: str, kind: type, answer: dict[str, Any], **example: Any) -> dict[str, Any]:
+        return _post(
+            "admin",
+            summary,
+            _answers(
+                "Recorded.", {"type": "object", "properties": {"consumer": {"type": "string"}, **answer}}, 404, 409
+            ),
+            description="Recorded in the store with the name of the API key, the time, and `by`.",
+            parameters=[name],
+            requestBody={**_body(kind.__name__, {**example, "by": "ada"}), "required": False},
+        )
 
-    changed = {"type": "boolean", "description": "Whether this changed anything."}
+    changed = {"changed": {"type": "boolean", "description": "Whether this changed anything."}}
     count = {"type": "integer", "description": "How many dead letters."}
     one, letters = "/v1/consumers/{name}", "/v1/consumers/{name}/dead-letters"
+    again = "Handle events again: those after a position, or those recorded since a time."
+    replayed, dropped = "Have the consumer handle dead letters again.", "Drop dead letters without handling them."
     return {
-        "/v1/consumers": asked("The status of every consumer.", _list_of("consumers", state), []),
-        one: asked("The status of one consumer: position, lag, lease, errors.", state, [name]),
+        "/v1/consumers": asked("The status of every consumer.", _list_of("consumers", state)),
+        one: asked("The status of one consumer: position, lag, lease, errors.", state, name),
         f"{one}/pause": command(
-            "Pause after the batch that is being handled.",
-            consumers.PauseDocument,
-            {"reason": "maintenance", "by": "ada"},
-            changed=changed,
+            "Pause after the batch that is being handled.", consumers.PauseDocument, changed, reason="maintenance"
         ),
-        f"{one}/resume": command(
-            "Go on after a pause, or after a failure.", consumers.CommandDocument, {"by": "ada"}, changed=changed
-        ),
-        f"{one}/step": command(
-            "Have a paused consumer handle one event.", consumers.StepDocument, {"by": "ada"}, changed=changed
-        ),
+        f"{one}/resume": command("Go on after a pause, or after a failure.", consumers.CommandDocument, changed),
+        f"{one}/step": command("Have a paused consumer handle one event.", consumers.StepDocument, changed),
         f"{one}/repartition": command(
-            "Split its events in another way.",
-            consumers.RepartitionDocument,
-            {"partitions": 1, "by": "ada"},
-            changed=changed,
+            "Split its events in another way.", consumers.RepartitionDocument, changed, partitions=1
         ),
-        f"{one}/reset": command(
-            "Handle events again: those after a position, or those recorded since a time.",
-            consumers.ResetDocument,
-            {"position": 0, "by": "ada"},
-            position=POSITION,
-        ),
-        letters: asked("The events that the consumer has set aside.", _list_of("dead_letters", letter), [name]),
-        f"{letters}/{{position}}": asked("A dead letter, with its event.", letter, [name, position]),
-        f"{letters}/replay": command(
-            "Have the consumer handle dead letters again.",
-            consumers.LettersDocument,
-            {"all": True, "by": "ada"},
-            requested=count,
-        ),
-        f"{letters}/discard": command(
-            "Drop dead letters without handling them.",
-            consumers.LettersDocument,
-            {"all": True, "by": "ada"},
-            discarded=count,
-        ),
+        f"{one}/reset": command(again, consumers.ResetDocument, {"position": POSITION}, position=0),
+        letters: asked("The events that the consumer has set aside.", _list_of("dead_letters", letter), name),
+        f"{letters}/{{position}}": asked("A dead letter, with its event.", letter, name, position),
+        f"{letters}/replay": command(replayed, consumers.LettersDocument, {"requested": count}, all=True),
+        f"{letters}/discard": command(dropped, consumers.LettersDocument, {"discarded": count}, all=True),
     }
 
 
@@ -160,118 +146,99 @@ def _list_of(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _paths() -> dict[str, Any]:
-    placed = {"$ref": "#/components/schemas/PlacedDocument"}
     binary = {"type": "string", "format": "binary"}
-    own = "The form of Fencepost's own client; see docs/reference/http.md."
+    own = {
+        "description": "The form of Fencepost's own client; see docs/reference/http.md.",
+        "requestBody": {"required": True, "content": {rows.MEDIA_TYPE: {"schema": binary}}},
+    }
+    page = _answers("A page of events.", _EVENTS)
+    stream = _answers("A stream without end.", {"type": "string"}, media_type="text/event-stream")
     return {
-        "/v1/append": {
-            "post": {
-                "x-right": "append",
-                "summary": "Store events, all or none, if no condition fails.",
-                "description": "`already: true` says that the events, or an event that matches `unless`, are stored "
-                "already. With event ids, the same request can be sent again: it is stored once.",
-                "requestBody": _body("AppendDocument", EXAMPLE_APPEND),
-                "responses": _answers("Where the events are.", placed, 409),
-            }
-        },
-        "/v1/appends": {
-            "post": {
-                "x-right": "append",
-                "summary": "Several appends, each stored or refused on its own.",
-                "description": own,
-                "requestBody": {"required": True, "content": {"application/vnd.fencepost+msgpack": {"schema": binary}}},
-                "responses": _answers("An outcome for each.", binary, media_type="application/vnd.fencepost+msgpack"),
-            }
-        },
-        "/v1/events": {
-            "get": {
-                "x-right": "read",
-                "summary": "Read events; with `Accept: application/x-ndjson`, all of them as a stream.",
-                "parameters": _READ,
-                "responses": _answers("A page of events.", _EVENTS),
-            }
-        },
-        "/v1/read": {
-            "post": {
-                "x-right": "read",
-                "summary": "As /v1/events, with the query in the body.",
-                "requestBody": _body("ReadDocument", {"query": EXAMPLE_QUERY, "after": 0, "limit": 100}),
-                "responses": _answers("A page of events.", _EVENTS),
-            }
-        },
-        "/v1/subscribe": {
-            "get": {
-                "x-right": "read",
-                "summary": "The events after a position, then each new one: server-sent events, or NDJSON.",
-                "parameters": [
-                    *_READ[:3],
-                    _RANGE[0],
-                    _parameter("Last-Event-ID", "Go on after this position.", POSITION, where="header"),
-                ],
-                "responses": _answers("A stream without end.", {"type": "string"}, media_type="text/event-stream"),
-            },
-            "post": {
-                "x-right": "read",
-                "summary": "The same, with the query in the body.",
-                "requestBody": _body("ReadDocument", {"query": EXAMPLE_QUERY, "after": 0}),
-                "responses": _answers("A stream without end.", {"type": "string"}, media_type="text/event-stream"),
-            },
-        },
-        "/v1/head": {
-            "get": {
-                "x-right": "read",
-                "summary": "The position of the last event; with wait_s, as soon as it is above `after`.",
-                "parameters": [
-                    _parameter("after", "Wait for a head above this position.", POSITION),
-                    _parameter("wait_s", "Seconds to wait at most.", {"type": "number", "minimum": 0}),
-                ],
-                "responses": _answers("The head, with an ETag.", _HEAD),
-            }
-        },
-        "/v1/checkpoints/{name}": {
-            "get": {
-                "x-right": "read",
-                "summary": "Where a checkpoint is; an append moves it.",
-                "parameters": [_parameter("name", "Its name.", {"type": "string"}, where="path", required=True)],
-                "responses": _answers("Its position; 0 if it was never set.", _ANY),
-            }
-        },
-        "/v1/recorded": {
-            "get": {
-                "x-right": "read",
-                "summary": "What appends were conditional on, in stores that record it.",
-                "parameters": [*_RANGE, _parameter("limit", "At most this many.", {"type": "integer", "minimum": 1})],
-                "responses": _answers("Recorded appends.", _ANY),
-            }
-        },
-        "/v1/restore": {
-            "post": {
-                "x-right": "admin",
-                "summary": "Take over another store's events with their positions. Needs the right `admin`.",
-                "description": own,
-                "requestBody": {"required": True, "content": {"application/vnd.fencepost+msgpack": {"schema": binary}}},
-                "responses": _answers("The new head.", _HEAD),
-            }
-        },
-        "/v1/verify": {
-            "post": {
-                "summary": "Check the whole store: lines of JSON that say how far the check is, then the result.",
-                "description": "Needs the right `admin` and a key without a scope. One check runs at a time. The last "
-                "line has `sound`, the counts and `problems`, or `error` if the check could not be finished.",
-                "x-right": "admin",
-                "responses": _answers("Lines.", _ANY, media_type="application/x-ndjson"),
-            }
-        },
+        "/v1/append": _post(
+            "append",
+            "Store events, all or none, if no condition fails.",
+            _answers("Where the events are.", {"$ref": "#/components/schemas/PlacedDocument"}, 409),
+            description="`already: true` says that the events, or an event that matches `unless`, are stored "
+            "already. With event ids, the same request can be sent again: it is stored once.",
+            requestBody=_body("AppendDocument", EXAMPLE_APPEND),
+        ),
+        "/v1/appends": _post(
+            "append",
+            "Several appends, each stored or refused on its own.",
+            _answers("An outcome for each.", binary, media_type=rows.MEDIA_TYPE),
+            **own,
+        ),
+        "/v1/events": _get(
+            "read",
+            "Read events; with `Accept: application/x-ndjson`, all of them as a stream.",
+            page,
+            parameters=_READ,
+        ),
+        "/v1/read": _post(
+            "read",
+            "As /v1/events, with the query in the body.",
+            page,
+            requestBody=_body("ReadDocument", {"query": EXAMPLE_QUERY, "after": 0, "limit": 100}),
+        ),
+        "/v1/subscribe": _get(
+            "read",
+            "The events after a position, then each new one: server-sent events, or NDJSON.",
+            stream,
+            parameters=[
+                *_READ[:3],
+                _RANGE[0],
+                _parameter("Last-Event-ID", "Go on after this position.", POSITION, where="header"),
+            ],
+        )
+        | _post(
+            "read",
+            "The same, with the query in the body.",
+            stream,
+            requestBody=_body("ReadDocument", {"query": EXAMPLE_QUERY, "after": 0}),
+        ),
+        "/v1/head": _get(
+            "read",
+            "The position of the last event; with wait_s, as soon as it is above `after`.",
+            _answers("The head, with an ETag.", _HEAD),
+            parameters=[
+                _parameter("after", "Wait for a head above this position.", POSITION),
+                _parameter("wait_s", "Seconds to wait at most.", {"type": "number", "minimum": 0}),
+            ],
+        ),
+        "/v1/checkpoints/{name}": _get(
+            "read",
+            "Where a checkpoint is; an append moves it.",
+            _answers("Its position; 0 if it was never set.", _ANY),
+            parameters=[_parameter("name", "Its name.", {"type": "string"}, where="path", required=True)],
+        ),
+        "/v1/recorded": _get(
+            "read",
+            "What appends were conditional on, in stores that record it.",
+            _answers("Recorded appends.", _ANY),
+            parameters=[*_RANGE, _parameter("limit", "At most this many.", {"type": "integer", "minimum": 1})],
+        ),
+        "/v1/restore": _post(
+            "admin",
+            "Take over another store's events with their positions. Needs the right `admin`.",
+            _answers("The new head.", _HEAD),
+            **own,
+        ),
+        "/v1/verify": _post(
+            "admin",
+            "Check the whole store: lines of JSON that say how far the check is, then the result.",
+            _answers("Lines.", _ANY, media_type="application/x-ndjson"),
+            description="Needs the right `admin` and a key without a scope. One check runs at a time. The last "
+            "line has `sound`, the counts and `problems`, or `error` if the check could not be finished.",
+        ),
         **_consumer_paths(),
-        "/healthz": {"get": {"summary": "Whether the process is alive.", "responses": _answers("Alive.", _ANY)}},
-        "/readyz": {"get": {"summary": "Whether the store answers.", "responses": _answers("Ready.", _ANY)}},
-        "/metrics": {
-            "get": {
-                "summary": "Metrics for Prometheus.",
-                "description": "Needs a key without a scope, if there are keys, unless `metrics_port` is set.",
-                "responses": _answers("Metrics.", {"type": "string"}, media_type="text/plain"),
-            }
-        },
+        "/healthz": _get(None, "Whether the process is alive.", _answers("Alive.", _ANY)),
+        "/readyz": _get(None, "Whether the store answers.", _answers("Ready.", _ANY)),
+        "/metrics": _get(
+            None,
+            "Metrics for Prometheus.",
+            _answers("Metrics.", {"type": "string"}, media_type="text/plain"),
+            description="Needs a key without a scope, if there are keys, unless `metrics_port` is set.",
+        ),
     }
 
 
@@ -279,16 +246,14 @@ def _paths() -> dict[str, Any]:
 def description() -> dict[str, Any]:
     """The whole document."""
     kinds = (documents.AppendDocument, documents.ReadDocument, documents.PlacedDocument, documents.SequencedDocument)
-    commands = (
-        consumers.CommandDocument,
-        consumers.PauseDocument,
-        consumers.StepDocument,
-        consumers.ResetDocument,
-        consumers.RepartitionDocument,
-        consumers.LettersDocument,
-    )
     _, schemas = msgspec.json.schema_components(
-        (*kinds, *commands, ConsumerStatus, DeadLetter, problems.Problem),
+        (
+            *kinds,
+            *dict.fromkeys(kind for kind, _ in consumers.COMMANDS.values()),
+            ConsumerStatus,
+            DeadLetter,
+            problems.Problem,
+        ),
         schema_hook=lambda kind: {"description": "Any JSON value."} if kind is msgspec.Raw else {},
         ref_template="#/components/schemas/{name}",
     )

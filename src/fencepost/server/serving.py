@@ -21,10 +21,9 @@ from .. import aio
 from ..address import REMOTE, Address
 from ..engines.remote.transport import is_this_machine
 from ..errors import InvalidInput
-from . import metrics
 from .app import App
 from .connections import Connection
-from .http2.hosting import Host, Limits
+from .http2.hosting import Host
 from .http2.listening import Listener
 from .listening import Sockets, listen
 from .settings import Settings
@@ -162,21 +161,7 @@ async def start_grpc(
     """Serve UmaDB's interface on these sockets."""
     from .umadb.service import UmadbService
 
-    limits = Limits(
-        max_connections=settings.max_connections,
-        max_streams=settings.max_requests + settings.max_subscriptions,
-        max_body_bytes=settings.max_body_bytes,
-        request_timeout_s=settings.request_timeout_s,
-        stalled_client_s=settings.stalled_client_s,
-    )
-    host = Host(
-        limits,
-        UmadbService(store, app).serve,
-        app.bodies.take,
-        app.bodies.give_back,
-        on_refused=lambda limit: app.metrics.add(metrics.REFUSED, limit),
-        on_reaped=lambda: app.metrics.add(metrics.REAPED),
-    )
+    host = Host(settings, app.metrics, app.bodies, UmadbService(store, app).serve)
     listener = Listener(host, Certificate(settings) if settings.has_tls else None)
     await listener.start(sockets)
     log.info("serving UmaDB's interface on %s:%s", settings.host, settings.grpc_port)

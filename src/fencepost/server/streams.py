@@ -9,7 +9,7 @@ on from the last position that it has seen.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -59,12 +59,10 @@ class Streams:
         reach = 0
         try:
             if wanted.query is not None:
-                reading = await self._store.read(
-                    wanted.query, after=wanted.after, upto=wanted.upto, limit=wanted.limit, backwards=wanted.backwards
-                )
+                reading = await self._store.read(wanted.query, **wanted.bounds)
                 piece = bytearray()
                 async for event in reading:
-                    piece += encode_json(document_of(event)) + b"\n"
+                    piece += line(event)
                     self._metrics.add(metrics.READ)
                     if len(piece) >= PIECE_BYTES:
                         yield bytes(piece)
@@ -103,10 +101,9 @@ class Streams:
                     del self._subscriptions[token]
                     ending.cancel()
 
-    async def _end_of_service(self, stop: object) -> None:
+    async def _end_of_service(self, stop: Callable[[], None]) -> None:
         while not self.draining:
             await self._heads.above(2**96, 3_600)
-        assert callable(stop)
         stop()
 
     @contextmanager

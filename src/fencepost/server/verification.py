@@ -88,23 +88,13 @@ class Verification:
     def _checked(self, on_progress: Callable[[int, int], None]) -> dict[str, Any]:
         if self._address.kind is SQLITE:
             report = verify(self._address.text, on_progress=on_progress)
-            return {
-                "sound": report.sound,
-                "events": report.events,
-                "appends": report.appends,
-                "checkpoints": report.checkpoints,
-                "problems": [str(each) for each in report.problems],
-            }
+            counted = {name: getattr(report, name) for name in ("sound", "events", "appends", "checkpoints")}
+            return {**counted, "problems": [str(each) for each in report.problems]}
         found = check_log(
             self._store, gapless=not self._address.kind.has_gaps, memory_bytes=MEMORY_BYTES, on_progress=on_progress
         )
-        return {
-            "sound": found.sound,
-            "head": to_wire(found.head),
-            "events": found.events,
-            "appends": found.appends,
-            "problems": found.problems,
-        }
+        counted = {name: getattr(found, name) for name in ("sound", "events", "appends", "problems")}
+        return {**counted, "head": to_wire(found.head)}
 
 
 def _line(value: Any) -> bytes:

@@ -104,18 +104,11 @@ class WebhookPublisher:
         used = self._connection is not None
         try:
             return self._request(body, media_type)
-        except (ConnectionError, http.client.RemoteDisconnected, http.client.CannotSendRequest):
+        except BaseException as error:
             self._disconnect()
-            if not used:
+            if not (used and isinstance(error, (ConnectionError, http.client.CannotSendRequest))):
                 raise
-        except BaseException:
-            self._disconnect()
-            raise
-        try:
-            return self._request(body, media_type)
-        except BaseException:
-            self._disconnect()
-            raise
+        return self._post(body, media_type)
 
     def _request(self, body: bytes, media_type: str) -> tuple[int, bytes, float]:
         headers = {"User-Agent": "fencepost", **self._headers, "Content-Type": media_type}
@@ -127,9 +120,9 @@ class WebhookPublisher:
             self._connection.request("POST", self._path, body, headers)
             response = self._connection.getresponse()
             answer = response.read(MOST_BYTES)
+        except (http.client.RemoteDisconnected, http.client.CannotSendRequest):
+            raise
         except http.client.HTTPException as error:
-            if isinstance(error, (http.client.RemoteDisconnected, http.client.CannotSendRequest)):
-                raise
             raise PublisherUnavailable(f"{self._shown} does not speak HTTP: {type(error).__name__}") from error
         if not response.isclosed():
             self._disconnect()

@@ -2,11 +2,10 @@
 
     domain      the rules: events, projections, decisions
     problems    errors, as problem+json
-    requests    the bodies that clients send, and their limits
-    encoding    answers as JSON
+    requests    the bodies that clients send, their limits, and answers as JSON
     routing     calls the function that answers a request
     app         the HTTP interface
-    serving     starts the server
+    serving     the command that starts the server
     page.html   a page that shows wallets live
 
 `fencepost demo wallet --store wallet.db --port 8000` serves it.

@@ -23,7 +23,6 @@ from fencepost.decisions import Cached, Decided, project
 from . import live, problems
 from .domain import Balance, CursorStale, Existence, WalletUnknown, deposit_at, events, open_wallet, transfer, withdraw
 from .domain import deposit as decide_deposit
-from .encoding import encode
 from .requests import (
     Applied,
     Deposit,
@@ -36,6 +35,8 @@ from .requests import (
     Wallet,
     WalletId,
     Withdrawal,
+    encode,
+    header,
     position_of,
 )
 from .routing import DirectRoute, Service
@@ -52,18 +53,7 @@ OPERATION: dict[int | str, dict[str, Any]] = {
     **REFUSED,
 }
 
-# Described by hand, because FastAPI takes longer to look for a header that is seldom sent.
-IF_MATCH: dict[str, Any] = {
-    "parameters": [
-        {
-            "name": "If-Match",
-            "in": "header",
-            "required": False,
-            "schema": {"type": "string"},
-            "description": 'The cursor of the wallet that the client has seen, as in `"42"`',
-        }
-    ]
-}
+IF_MATCH = header("If-Match", {"type": "string"}, 'The cursor of the wallet that the client has seen, as in `"42"`')
 
 router = APIRouter(prefix="/api", route_class=DirectRoute)
 
@@ -123,14 +113,8 @@ async def post_deposit(request: Request, wallet_id: WalletId, deposit: Deposit) 
 @router.post("/wallets/{wallet_id}/withdrawals", responses=OPERATION, openapi_extra=IF_MATCH, status_code=201)
 async def post_withdrawal(request: Request, wallet_id: WalletId, withdrawal: Withdrawal) -> Response:
     cursor = cursor_of(request, withdrawal.cursor)
-    deciding = withdraw(
-        store_of(request),
-        Balance(wallet_id),
-        withdrawal_id=withdrawal.withdrawal_id,
-        amount=withdrawal.amount,
-        description=withdrawal.description,
-        cursor=cursor,
-    )
+    fields = withdrawal.model_dump(exclude={"cursor"})
+    deciding = withdraw(store_of(request), Balance(wallet_id), cursor=cursor, **fields)
     return await applied_at_cursor(request, deciding, wallet_id, cursor)
 
 
@@ -138,15 +122,9 @@ async def post_withdrawal(request: Request, wallet_id: WalletId, withdrawal: Wit
 async def post_transfer(request: Request, order: Transfer) -> Response:
     """Move money from one wallet to another. A cursor is that of the wallet that pays."""
     cursor = cursor_of(request, order.cursor)
-    deciding = transfer(
-        store_of(request),
-        Balance(order.from_wallet_id),
-        Existence(order.to_wallet_id),
-        transfer_id=order.transfer_id,
-        amount=order.amount,
-        description=order.description,
-        cursor=cursor,
-    )
+    fields = order.model_dump(include={"transfer_id", "amount", "description"})
+    source, target = Balance(order.from_wallet_id), Existence(order.to_wallet_id)
+    deciding = transfer(store_of(request), source, target, cursor=cursor, **fields)
     return await applied_at_cursor(request, deciding, order.from_wallet_id, cursor)
 
 

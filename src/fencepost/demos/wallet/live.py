@@ -21,8 +21,7 @@ from fencepost import SequencedEvent, aio
 from fencepost.decisions import EventUnreadable
 
 from .domain import events
-from .encoding import encode
-from .requests import Position, position_of
+from .requests import Position, encode, header, position_of
 from .routing import DirectRoute
 
 log = logging.getLogger(__name__)
@@ -30,17 +29,11 @@ log = logging.getLogger(__name__)
 HEARTBEAT_S = 15.0  # so that proxies do not close an idle stream
 PAGE = Path(__file__).with_name("page.html")
 
-LAST_EVENT_ID: dict[str, Any] = {
-    "parameters": [
-        {
-            "name": "Last-Event-ID",
-            "in": "header",
-            "required": False,
-            "schema": {"type": "integer", "minimum": 0},
-            "description": "The position that the client has seen last; goes before `after`",
-        }
-    ]
-}
+LAST_EVENT_ID = header(
+    "Last-Event-ID",
+    {"type": "integer", "minimum": 0},
+    "The position that the client has seen last; goes before `after`",
+)
 
 router = APIRouter(route_class=DirectRoute)
 

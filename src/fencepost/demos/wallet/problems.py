@@ -17,8 +17,7 @@ from fencepost import InvalidInput, StoreClosed, StoreError, StoreUnavailable
 from fencepost.decisions import EventUnreadable, RequestMismatch, RetriesExhausted
 
 from .domain import CursorStale, InsufficientFunds, WalletUnknown
-from .encoding import encode
-from .requests import BodyTooLarge
+from .requests import BodyTooLarge, encode
 
 MEDIA_TYPE = "application/problem+json"
 

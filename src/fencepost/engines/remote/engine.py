@@ -12,7 +12,7 @@ repeats requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from http.client import HTTPConnection
 from time import monotonic
 from typing import Final
@@ -199,24 +199,22 @@ class RemoteEngine:
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> Answer:
         """The answer to a request that changes nothing, so that it can be sent again."""
-        return self._tried(
-            lambda: self._transport.request(method, path, body, headers, timeout_s=TIMEOUT_S), repeat_lost=True
-        )
+        return self._tried(method, path, body, headers, repeat_lost=True)
 
     def _answered(self, method: str, path: str, body: bytes) -> Answer:
         """The answer to a request that may change the store. Raises `Lost` if it is unknown whether it did."""
-        return self._tried(
-            lambda: self._transport.request(method, path, body, ROWS, timeout_s=TIMEOUT_S), repeat_lost=False
-        )
+        return self._tried(method, path, body, ROWS, repeat_lost=False)
 
-    def _tried(self, request: Callable[[], Answer], *, repeat_lost: bool) -> Answer:
+    def _tried(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str] | None, *, repeat_lost: bool
+    ) -> Answer:
         deadline = self._deadline()
         pause_s = FIRST_PAUSE_S
         while True:
             if self._closed:
                 raise StoreClosed("the store is closed")
             try:
-                return self._checked(request())
+                return self._checked(self._transport.request(method, path, body, headers, timeout_s=TIMEOUT_S))
             except (NotSent, Busy, Lost) as error:
                 if isinstance(error, Lost) and not repeat_lost:
                     raise

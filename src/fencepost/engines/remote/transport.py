@@ -4,6 +4,10 @@ A request ends in one of three ways: with an answer, with `NotSent` (the server 
 `Lost` (the server may have carried the request out). Only the engine knows whether a lost request can be repeated. A
 thread has a connection to itself while its request is under way. A connection whose answer was not read to its end is
 closed, never reused.
+
+If the program uses OpenTelemetry, the headers carry the caller's trace, which the server continues: its spans of the
+request and of the append become children of the caller's span (tests/server/test_observing.py). Appends of several
+callers may travel in one request; then it is the trace of the caller that sends it.
 """
 
 from __future__ import annotations
@@ -19,7 +23,11 @@ from typing import Final, NamedTuple
 
 from ...errors import InvalidInput, StoreClosed, StoreUnavailable
 from ...interrupts import Waiters, interruptibly
-from .tracing import trace_headers
+
+try:
+    from opentelemetry import propagate, trace
+except ImportError:  # it is optional
+    propagate = trace = None  # type: ignore[assignment]
 
 CONNECT_TIMEOUT_S: Final = 5.0
 DEFAULT_PORTS: Final = {False: 80, True: 443}
@@ -220,3 +228,12 @@ def _tls_context(ca_file: str | None, certificate: str | None, key: str | None) 
     except (OSError, ssl.SSLError) as error:
         raise InvalidInput("ca_file", f"the certificates cannot be loaded: {error}") from None
     return context
+
+
+def trace_headers() -> dict[str, str]:
+    """The headers that name the current span; none if there is no span."""
+    if trace is None or not trace.get_current_span().get_span_context().is_valid:
+        return {}
+    headers: dict[str, str] = {}
+    propagate.inject(headers)
+    return headers

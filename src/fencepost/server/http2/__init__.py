@@ -1,7 +1,6 @@
 """HTTP/2 for gRPC: connections that carry calls of one request message each.
 
-frames       the frames of HTTP/2 (RFC 9113), and what violates the protocol
-reading      frames from the bytes of a connection
+frames       the frames of HTTP/2 (RFC 9113), read from bytes and written, and what violates the protocol
 output       what is sent: gathered for one turn of the event loop, and watched
 blocks       blocks of headers: decoded with `hpack`, and remembered, since a client sends the same ones again and again
 connection   one connection: frames in and out, flow control, limits

@@ -16,10 +16,9 @@ from typing import Final
 
 from . import frames
 from .blocks import Blocks
-from .frames import Violation, frame, head_of
+from .frames import FrameReader, Violation, frame, head_of
 from .hosting import Host
 from .output import Output
-from .reading import FrameReader
 from .statuses import DEADLINE_EXCEEDED, INTERNAL, RESOURCE_EXHAUSTED, UNAVAILABLE, timeout_s
 from .streams import PREFIX, Stream
 
@@ -55,19 +54,19 @@ class Connection(asyncio.Protocol):
         self.streams: dict[int, Stream] = {}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        limits = self._host.limits
+        limits = self._host.settings
         self._transport = transport
-        self._output = Output(transport, limits.stalled_client_s, self._host.on_reaped)
+        self._output = Output(transport, limits.stalled_client_s, self._host.count_reaped)
         self._host.connections.add(self)
         if len(self._host.connections) > limits.max_connections:
-            self._host.on_refused("max_connections")
+            self._host.count_refused("max_connections")
             self._close(frames.ENHANCE_YOUR_CALM, "too many connections")
             return
         opened = transport.get_extra_info("socket")
         if opened is not None:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         settings = {
-            frames.MAX_CONCURRENT_STREAMS: limits.max_streams,
+            frames.MAX_CONCURRENT_STREAMS: self._host.max_streams,
             frames.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
             frames.MAX_HEADER_LIST_SIZE: 16_384,
         }
@@ -104,7 +103,7 @@ class Connection(asyncio.Protocol):
             self._cancel_timer()
         for stream in self._incomplete:
             if stream.late is None:
-                stream.late = self._loop.call_later(self._host.limits.request_timeout_s, self._expire_request, stream)
+                stream.late = self._loop.call_later(self._host.settings.request_timeout_s, self._expire_request, stream)
 
     def pause_writing(self) -> None:
         self._output.pause()
@@ -192,7 +191,7 @@ class Connection(asyncio.Protocol):
         if id <= self._last:
             return  # of a call that has ended
         self._last = id
-        if self._draining or len(self.streams) >= self._host.limits.max_streams:
+        if self._draining or len(self.streams) >= self._host.max_streams:
             self.write(frames.reset(id, frames.REFUSED_STREAM))
             return
         stream = self.streams[id] = Stream(self, id, head, self._first_window)
@@ -231,12 +230,12 @@ class Connection(asyncio.Protocol):
 
     def _store(self, stream: Stream, data: bytes) -> None:
         """Add to the request, unless that is too much."""
-        limit = self._host.limits.max_body_bytes
+        limit = self._host.settings.max_body_bytes
         if len(stream.body) + len(data) > limit + PREFIX.size:
-            self._host.on_refused("max_body_bytes")
+            self._host.count_refused("max_body_bytes")
             stream.finish(RESOURCE_EXHAUSTED, f"the request has more than {limit} bytes, which is the limit")
-        elif not self._host.reserve(len(data)):
-            self._host.on_refused("max_body_memory_bytes")
+        elif not self._host.bodies.take(len(data)):
+            self._host.count_refused("max_body_memory_bytes")
             stream.finish(RESOURCE_EXHAUSTED, "the requests in flight take all the memory for bodies")
         else:
             stream.reserved += len(data)
@@ -330,10 +329,10 @@ class Connection(asyncio.Protocol):
         waiter = self._loop.create_future()
         self._waiters.add(waiter)
         try:
-            async with asyncio.timeout(PATIENCE * self._host.limits.stalled_client_s):
+            async with asyncio.timeout(PATIENCE * self._host.settings.stalled_client_s):
                 await waiter
         except TimeoutError:
-            self._host.on_reaped()
+            self._host.count_reaped()
             self.reset(stream, frames.CANCEL)
         finally:
             self._waiters.discard(waiter)
@@ -355,7 +354,7 @@ class Connection(asyncio.Protocol):
         stream.closed = True
         self.streams.pop(stream.id, None)
         self._incomplete.discard(stream)
-        self._host.release(stream.reserved)
+        self._host.bodies.give_back(stream.reserved)
         for timer in (stream.late, stream.deadline):
             if timer is not None:
                 timer.cancel()
@@ -368,7 +367,7 @@ class Connection(asyncio.Protocol):
 
     def _expire_request(self, stream: Stream) -> None:
         if not stream.closed:
-            self._host.on_reaped()
+            self._host.count_reaped()
             self.reset(stream, frames.CANCEL)
 
     def _cancel_timer(self) -> None:

@@ -1,13 +1,16 @@
-"""The frames of HTTP/2 (RFC 9113), and what violates the protocol.
+"""The frames of HTTP/2 (RFC 9113): written, read from the bytes of a connection, and what violates the protocol.
 
 A frame is a head of 9 bytes (length, kind, flags, stream) and a payload. A violation concerns one stream, which is
-reset, or the connection, which is closed after a GOAWAY that names the reason.
+reset, or the connection, which is closed after a GOAWAY that names the reason. The reader checks the greeting of the
+client, cuts out frames, and joins headers that continue over several frames, so that the connection sees whole headers.
+It limits the size of a frame, the size of headers, and the number of their frames.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
-from typing import Final
+from typing import Final, TypeAlias
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD: Final = Struct(">IBI")  # the length and the kind share the first number
@@ -15,6 +18,10 @@ HEAD_BYTES: Final = 9
 MAX_FRAME_BYTES: Final = 16_384  # the largest payload that a peer may send unless it is told otherwise
 MAX_WINDOW: Final = 2**31 - 1
 FIRST_WINDOW: Final = 65_535
+MAX_BLOCK_BYTES: Final = 32_768  # of headers, compressed
+MAX_BLOCK_FRAMES: Final = 16
+
+Taken: TypeAlias = tuple[int, int, int, bytes]  # kind, flags, stream, payload
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 
@@ -32,7 +39,6 @@ HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX
 # Reasons for the end of a stream or a connection.
 NO_ERROR: Final = 0x0
 PROTOCOL_ERROR: Final = 0x1
-INTERNAL_ERROR: Final = 0x2
 FLOW_CONTROL_ERROR: Final = 0x3
 STREAM_CLOSED: Final = 0x5
 FRAME_SIZE_ERROR: Final = 0x6
@@ -113,3 +119,74 @@ def without_padding(flags: int, payload: bytes) -> bytes:
     if not payload or payload[0] >= len(payload):
         raise Violation(PROTOCOL_ERROR, "the padding is longer than the frame")
     return payload[1 : len(payload) - payload[0]]
+
+
+class FrameReader:
+    """Frames of a client, in order. Padding and priorities of headers are removed."""
+
+    def __init__(self) -> None:
+        self.greeted = False
+        self._rest = b""  # of a frame that has not arrived whole
+        self._configured = False  # whether the client's first SETTINGS have come
+        self._block: tuple[int, int, bytearray, int] | None = None  # headers whose continuation has not come
+
+    def feed(self, data: bytes) -> Iterator[Taken]:
+        """The frames that are whole now. `Violation` if the connection cannot go on."""
+        if self._rest:
+            data = self._rest + data
+        place, size = 0, len(data)
+        if not self.greeted:
+            if not data.startswith(PREFACE[:size]):
+                raise Violation(PROTOCOL_ERROR, "this port speaks HTTP/2 only")
+            if size < len(PREFACE):
+                self._rest = data
+                return
+            self.greeted = True
+            place = len(PREFACE)
+        while size - place >= HEAD_BYTES:
+            word, flags, id = HEAD.unpack_from(data, place)
+            length = word >> 8
+            if length > MAX_FRAME_BYTES:
+                raise Violation(FRAME_SIZE_ERROR, f"a frame of {length} bytes")
+            end = place + HEAD_BYTES + length
+            if end > size:
+                break
+            payload = data[place + HEAD_BYTES : end]
+            place = end
+            taken = self._checked(word & 0xFF, flags, id & MAX_WINDOW, payload)
+            if taken is not None:
+                yield taken
+        self._rest = data[place:]
+
+    def _checked(self, kind: int, flags: int, id: int, payload: bytes) -> Taken | None:
+        if self._block is not None:
+            return self._continued(kind, flags, id, payload)
+        if not self._configured:
+            if kind != SETTINGS or flags & ACK:
+                raise Violation(PROTOCOL_ERROR, "the first frame must be SETTINGS")
+            self._configured = True
+        if kind != HEADERS:
+            return kind, flags, id, payload
+        block = without_padding(flags, payload)
+        if flags & PRIORITIZED:
+            if len(block) < 5:
+                raise Violation(FRAME_SIZE_ERROR, "HEADERS: too short for a priority")
+            block = block[5:]
+        if flags & END_HEADERS:
+            return kind, flags, id, block
+        self._block = id, flags, bytearray(block), 1
+        return None
+
+    def _continued(self, kind: int, flags: int, id: int, payload: bytes) -> Taken | None:
+        assert self._block is not None
+        first_id, first_flags, block, count = self._block
+        if kind != CONTINUATION or id != first_id:
+            raise Violation(PROTOCOL_ERROR, "headers were not continued")
+        block += payload
+        if len(block) > MAX_BLOCK_BYTES or count >= MAX_BLOCK_FRAMES:
+            raise Violation(ENHANCE_YOUR_CALM, "the headers are too large")
+        if not flags & END_HEADERS:
+            self._block = id, first_flags, block, count + 1
+            return None
+        self._block = None
+        return HEADERS, first_flags, id, bytes(block)

@@ -18,20 +18,7 @@ UNAVAILABLE: Final = 14
 DATA_LOSS: Final = 15
 UNAUTHENTICATED: Final = 16
 
-NAMES: Final = {
-    OK: "OK",
-    CANCELLED: "CANCELLED",
-    INVALID_ARGUMENT: "INVALID_ARGUMENT",
-    DEADLINE_EXCEEDED: "DEADLINE_EXCEEDED",
-    NOT_FOUND: "NOT_FOUND",
-    RESOURCE_EXHAUSTED: "RESOURCE_EXHAUSTED",
-    FAILED_PRECONDITION: "FAILED_PRECONDITION",
-    UNIMPLEMENTED: "UNIMPLEMENTED",
-    INTERNAL: "INTERNAL",
-    UNAVAILABLE: "UNAVAILABLE",
-    DATA_LOSS: "DATA_LOSS",
-    UNAUTHENTICATED: "UNAUTHENTICATED",
-}
+NAMES: Final = {number: name for name, number in globals().items() if isinstance(number, int)}
 
 UNITS_S: Final = {"H": 3_600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _TIMEOUT: Final = re.compile(r"([0-9]{1,8})([HMSmun])")

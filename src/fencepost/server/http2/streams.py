@@ -15,7 +15,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from .blocks import STATUS_200, Head, block_of
-from .frames import CANCEL, DATA, END_HEADERS, END_STREAM, HEADERS, head_of
+from .frames import DATA, END_HEADERS, END_STREAM, HEADERS, head_of
 from .statuses import INTERNAL, OK, RESOURCE_EXHAUSTED, UNIMPLEMENTED, Failure
 
 if TYPE_CHECKING:
@@ -139,11 +139,6 @@ class Stream:
         block = block_of([(b":status", status)])
         self._connection.write(head_of(HEADERS, END_HEADERS | END_STREAM, self.id, len(block)) + block)
         self._connection.end(self)
-
-    def cancel(self) -> None:
-        """End the call from this side, without a status."""
-        if not self.closed:
-            self._connection.reset(self, CANCEL)
 
 
 def percent_encoded(text: str) -> bytes:

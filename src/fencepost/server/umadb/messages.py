@@ -68,24 +68,11 @@ def _built(package: str, table: dict[str, str]) -> dict[str, Any]:
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in table}
 
 
-_umadb = _built("umadb.v1", UMADB)
-_health = _built("grpc.health.v1", HEALTH)
+_MESSAGES: Final = {**_built("umadb.v1", UMADB), **_built("grpc.health.v1", HEALTH)}
 
-MetadataEntry: Final = _umadb["MetadataEntry"]
-Event: Final = _umadb["Event"]
-TrackingInfo: Final = _umadb["TrackingInfo"]
-SequencedEvent: Final = _umadb["SequencedEvent"]
-Query: Final = _umadb["Query"]
-ReadRequest: Final = _umadb["ReadRequest"]
-ReadResponse: Final = _umadb["ReadResponse"]
-SubscribeRequest: Final = _umadb["SubscribeRequest"]
-SubscribeResponse: Final = _umadb["SubscribeResponse"]
-AppendRequest: Final = _umadb["AppendRequest"]
-AppendResponse: Final = _umadb["AppendResponse"]
-HeadRequest: Final = _umadb["HeadRequest"]
-HeadResponse: Final = _umadb["HeadResponse"]
-TrackingRequest: Final = _umadb["TrackingRequest"]
-TrackingResponse: Final = _umadb["TrackingResponse"]
-ErrorResponse: Final = _umadb["ErrorResponse"]
-HealthCheckRequest: Final = _health["HealthCheckRequest"]
-HealthCheckResponse: Final = _health["HealthCheckResponse"]
+
+def __getattr__(name: str) -> Any:
+    """The class of a message, such as `messages.Event`."""
+    if name not in _MESSAGES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _MESSAGES[name]

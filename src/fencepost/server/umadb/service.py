@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -75,23 +75,15 @@ OF_ERRORS: Final[tuple[tuple[type[FencepostError], int], ...]] = (
 )
 
 
-class Unary(NamedTuple):
-    """A call with one answer."""
+class Call(NamedTuple):
+    """A call with one answer or, if it `streams`, any number of them; one that `follows` has no end of its own."""
 
     name: str  # of its metrics
     request: Any  # the class of its request message
-    answer: Callable[[Any, Access], Awaitable[bytes]]
-    public: bool = False  # answered without an API key
-
-
-class Streaming(NamedTuple):
-    """A call with any number of answers; `follows`: it has no end of its own."""
-
-    name: str
-    request: Any
-    answers: Callable[[Any, Access], AsyncIterator[bytes]]
+    answer: Callable[[Any, Access], Any]
+    streams: bool = False
     follows: bool = False
-    public: bool = False
+    public: bool = False  # answered without an API key
 
 
 class UmadbService:
@@ -117,7 +109,7 @@ class UmadbService:
 
     async def head(self, request: Any, access: Access) -> bytes:
         access.check(Right.READ)
-        return position_bytes(await self._visible_head(access))
+        return position_bytes(await self._app.handlers.visible_head(access))
 
     async def tracking(self, request: Any, access: Access) -> bytes:
         access.check(Right.READ)
@@ -155,14 +147,7 @@ class UmadbService:
     async def _head_of(self, reading: Any, access: Access, upto: int | None) -> int:
         if upto is None and not access.scope.is_limited:
             return int(reading.upto)
-        return await self._visible_head(access)
-
-    async def _visible_head(self, access: Access) -> int:
-        if not access.scope.is_limited:
-            return await self._store.head()
-        async for event in self._store.read(access.scope.narrowed(None), limit=1, backwards=True):
-            return event.position
-        return 0
+        return await self._app.handlers.visible_head(access)
 
     async def subscribe(self, request: Any, access: Access) -> AsyncIterator[bytes]:
         access.check(Right.READ)
@@ -194,19 +179,18 @@ class UmadbService:
         yield await self.check_health(request, access)
         await asyncio.Event().wait()  # until the client, or the end of the server, cancels the call
 
-    def _made_calls(self) -> dict[str, Unary | Streaming]:
-        calls: dict[str, Unary | Streaming] = {
-            "Append": Unary("umadb/Append", messages.AppendRequest, self.append),
-            "Head": Unary("umadb/Head", messages.HeadRequest, self.head),
-            "GetTrackingInfo": Unary("umadb/GetTrackingInfo", messages.TrackingRequest, self.tracking),
-            "Read": Streaming("umadb/Read", messages.ReadRequest, self.read),
-            "Subscribe": Streaming("umadb/Subscribe", messages.SubscribeRequest, self.subscribe, follows=True),
+    def _made_calls(self) -> dict[str, Call]:
+        check, watch = self.check_health, self.watch_health
+        calls = {
+            "Append": Call("umadb/Append", messages.AppendRequest, self.append),
+            "Head": Call("umadb/Head", messages.HeadRequest, self.head),
+            "GetTrackingInfo": Call("umadb/GetTrackingInfo", messages.TrackingRequest, self.tracking),
+            "Read": Call("umadb/Read", messages.ReadRequest, self.read, streams=True),
+            "Subscribe": Call("umadb/Subscribe", messages.SubscribeRequest, self.subscribe, streams=True, follows=True),
         }
-        health: dict[str, Unary | Streaming] = {
-            "Check": Unary("umadb/Check", messages.HealthCheckRequest, self.check_health, public=True),
-            "Watch": Streaming(
-                "umadb/Watch", messages.HealthCheckRequest, self.watch_health, follows=True, public=True
-            ),
+        health = {
+            "Check": Call("umadb/Check", messages.HealthCheckRequest, check, public=True),
+            "Watch": Call("umadb/Watch", messages.HealthCheckRequest, watch, streams=True, follows=True, public=True),
         }
         paths = {f"/{service}/{name}": call for service in SERVICES for name, call in calls.items()}
         return {**paths, **{f"/{HEALTH_SERVICE}/{name}": call for name, call in health.items()}}
@@ -225,46 +209,43 @@ class UmadbService:
                     access = self._app.access_of(stream.head.headers.get("authorization"))
                     self._app.check_room()
                 request = call.request.FromString(stream.message(self._app.settings.max_body_bytes))
-                if isinstance(call, Unary):
+                if call.streams:
+                    stream.follows = call.follows
+                    async with aclosing(call.answer(request, access)) as answers:
+                        async for answer in answers:
+                            await stream.send(answer)
+                else:
                     answer = await call.answer(request, access)
                     if not stream.answer(answer):
                         await stream.send(answer)
-                else:
-                    stream.follows = call.follows
-                    async with aclosing(call.answers(request, access)) as answers:  # type: ignore[type-var]
-                        async for answer in answers:
-                            await stream.send(answer)
                 measured.status = NAMES[statuses.OK]
                 stream.finish()
-            except FencepostError as error:
-                status, kind = status_of(error)
-                measured.status = NAMES[status]
-                stream.finish(status, str(error), error_details(str(error), kind))
-            except Failure as failure:
+            except Exception as error:
+                failure = failure_of(error, call)
                 measured.status = NAMES[failure.status]
-                stream.finish(failure.status, failure.message)
-            except DecodeError:
-                measured.status = NAMES[statuses.INVALID_ARGUMENT]
-                problem = "the request message cannot be decoded"
-                stream.finish(statuses.INVALID_ARGUMENT, problem, error_details(problem, SERIALIZATION))
-            except Exception:
-                measured.status = NAMES[statuses.INTERNAL]
-                log.exception("gRPC: %s failed", call.name)
-                stream.finish(statuses.INTERNAL, "the server failed; its log has the cause")
+                stream.finish(failure.status, failure.message, failure.details)
 
 
-def error_details(message: str, kind: int) -> bytes:
-    return bytes(messages.ErrorResponse(message=message[:LONGEST_MESSAGE], error_type=kind).SerializeToString())
-
-
-def status_of(error: FencepostError) -> tuple[int, int]:
-    """The gRPC status of an error, and its kind among UmaDB's. UmaDB has no kind for a limit, so that is IO."""
+def failure_of(error: Exception, call: Call) -> Failure:
+    """How the call ends after the error: the status, and the kind among UmaDB's, which has none for a limit."""
+    if isinstance(error, Failure):
+        return error
     if isinstance(error, Refused):
-        return statuses.RESOURCE_EXHAUSTED, IO
-    kind = next(kind for of, kind in OF_ERRORS if isinstance(error, of))
-    if kind in (IO, CORRUPTION):
-        log.error("gRPC: %s", error)
-    return STATUS[kind], kind
+        return failure(statuses.RESOURCE_EXHAUSTED, str(error), IO)
+    if isinstance(error, FencepostError):
+        kind = next(kind for of, kind in OF_ERRORS if isinstance(error, of))
+        if kind in (IO, CORRUPTION):
+            log.error("gRPC: %s", error)
+        return failure(STATUS[kind], str(error), kind)
+    if isinstance(error, DecodeError):
+        return failure(statuses.INVALID_ARGUMENT, "the request message cannot be decoded", SERIALIZATION)
+    log.error("gRPC: %s failed", call.name, exc_info=error)
+    return Failure(statuses.INTERNAL, "the server failed; its log has the cause")
+
+
+def failure(status: int, message: str, kind: int) -> Failure:
+    details = messages.ErrorResponse(message=message[:LONGEST_MESSAGE], error_type=kind).SerializeToString()
+    return Failure(status, message, bytes(details))
 
 
 def batches_of(events: Sequence[SequencedEvent], size: int) -> Iterator[Sequence[SequencedEvent]]:
