@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
 from ...model import Query, SequencedEvent
 from ..faults import PATIENCE_S
-from ..stores import Store, Subscribed
+from ..stores import Store
 from .base import Contract, Running, contents, events, positions, tagged, take, together, typed
 
 WRITERS = 4
@@ -177,7 +178,7 @@ class Delivery(Contract):
 
         together(*[partial(write, handles[writer % len(handles)], writer) for writer in range(WRITERS)])
 
-    def _made_live(self, store: Store, subscription: Subscribed) -> list[SequencedEvent]:
+    def _made_live(self, store: Store, subscription: Iterator[SequencedEvent]) -> list[SequencedEvent]:
         """Take what is there, and one more that comes while the subscription waits for it."""
         past = take(subscription, 1)
         with Running(partial(store.append, events("Live", "tag"))):

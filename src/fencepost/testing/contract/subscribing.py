@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from itertools import chain
 
@@ -10,7 +11,7 @@ import pytest
 from ...errors import StoreClosed
 from ...model import Event, Query, QueryItem, SequencedEvent
 from ..faults import PATIENCE_S, once, raising
-from ..stores import Store, Subscribed
+from ..stores import Store
 from .base import Contract, Running, events, positions, tagged, take, together, typed, types
 
 
@@ -191,7 +192,7 @@ class Subscribing(Contract):
         subscription.stop()
 
 
-def _until_the_end(subscription: Subscribed) -> list[SequencedEvent]:
+def _until_the_end(subscription: Iterable[SequencedEvent]) -> list[SequencedEvent]:
     received: list[SequencedEvent] = []
     for event in subscription:
         received.append(event)
