@@ -60,11 +60,10 @@ def checked_restore(
 
 def _check_each(events: Sequence[SequencedEvent], start: int, seen: SeenStrings) -> None:
     for index, event in enumerate(events, start):
-        if not seen.passes(event):
-            try:
-                seen.check(event)
-            except InvalidInput as error:
-                raise InvalidInput(f"events[{index}].{error.field}", error.problem) from None
+        try:
+            seen.check(event)
+        except InvalidInput as error:
+            raise InvalidInput(f"events[{index}].{error.field}", error.problem) from None
 
 
 def _check_order(events: Sequence[SequencedEvent]) -> None:
@@ -136,23 +135,6 @@ class SeenStrings:
             self._tags |= new
         return True
 
-    def passes(self, event: SequencedEvent) -> bool:
-        """A quick check that most events pass: a known type, plain tags, no metadata. `check` decides the rest."""
-        tags, data, id = event.raw_tags, event.data, event.raw_id
-        return (
-            type(event.position) is int
-            and 0 <= event.position <= MAX_POSITION
-            and event.type in self._types
-            and type(tags) is frozenset
-            and len(tags) <= MAX_TAGS
-            and (tags <= self._tags or self._are_plain(tags))
-            and type(data) is bytes
-            and len(data) <= MAX_DATA_BYTES
-            and type(event.raw_recorded_at) is int
-            and (id is None or (type(id) is bytes and len(id) == 16))
-            and not event.raw_metadata
-        )
-
     def _are_plain(self, tags: frozenset[str]) -> bool:
         """Whether the tags are ASCII within the limits, as almost all are; remembers them if so."""
         for tag in tags:
@@ -167,7 +149,7 @@ class SeenStrings:
         if event.type not in self._types:
             self._types.add(checked_type(event.type, "type"))
         tags = event.tags
-        if len(tags) > MAX_TAGS or not tags <= self._tags:
+        if len(tags) > MAX_TAGS or not (tags <= self._tags or self._are_plain(tags)):
             self._tags |= checked_tags(tags, "tags")
         if not isinstance(event.data, bytes) or len(event.data) > MAX_DATA_BYTES or event.raw_metadata:
             event.event  # noqa: B018

@@ -25,8 +25,10 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from ..aio import AsyncEventStore
 from ..errors import InvalidInput, StoreError
 from ..model import Event, Query, SequencedEvent
+from ..store import EventStore
 from .codecs import fields_of
 from .definitions import SNAPSHOT_TYPE, Definition
 from .errors import DefinitionError
@@ -185,6 +187,11 @@ class Cached(Generic[Store]):
             self._held.move_to_end(key)
             while len(self._held) > self._limit:
                 self._held.popitem(last=False)
+
+
+# A store, with snapshots or without.
+Blocking: TypeAlias = EventStore | Cached[EventStore]
+Awaited: TypeAlias = AsyncEventStore | Cached[AsyncEventStore]
 
 
 def _memory_key(projection: Projection) -> Hashable:

@@ -24,11 +24,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
+from typing import Final
 
 from ..buckets import Key, matches, read_keys, write_keys
 from ..errors import CheckpointBehind, ConditionFailed, IdsOverlap
 from ..model import Placed, Query, QueryItem, SequencedEvent
 from .clients import MARK, Answered, Failed, History, Invoked, Outcome, Saw, fingerprint, mark
+
+_position: Final = attrgetter("position")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,43 +68,34 @@ class Index:
         self.log = log
         self.positions = [event.position for event in log]
         self.at = {event.position: event for event in log}
-        self._by_key: dict[Key, list[SequencedEvent]] = defaultdict(list)
-        self._positions_by_key: dict[Key, list[int]] = defaultdict(list)
+        self._by_key: dict[Key, list[SequencedEvent]] = {}
         for event in log:
             for key in write_keys(event):
-                self._by_key[key].append(event)
-                self._positions_by_key[key].append(event.position)
+                self._by_key.setdefault(key, []).append(event)
 
     def matching(self, query: Query, after: int, upto: int) -> Iterator[SequencedEvent]:
         """The matching events of the range; those of each key in order."""
-        seen: set[int] = set()
-        for key in {key for item in query.items for key in self._keys(item)}:
-            positions = self._positions_by_key.get(key, [])
-            start, end = bisect_right(positions, after), bisect_right(positions, upto)
-            for event in self._by_key[key][start:end] if end > start else ():
-                if event.position not in seen and matches(event, query):
-                    seen.add(event.position)
-                    yield event
+        found = {event.position: event for run in self._runs(query, after, upto) for event in run}
+        return iter(found.values())
 
     def first(self, query: Query, after: int, before: int) -> SequencedEvent | None:
         """The first match with after < position < before."""
-        return min(self._firsts(query, after, before), key=lambda event: event.position, default=None)
+        firsts = [next(run, None) for run in self._runs(query, after, before - 1)]
+        return min(filter(None, firsts), key=_position, default=None)
 
-    def _firsts(self, query: Query, after: int, before: int) -> Iterator[SequencedEvent]:
+    def _runs(self, query: Query, after: int, upto: int) -> Iterator[Iterator[SequencedEvent]]:
+        """For each key of the query, the matching events of the range in order."""
         for key in {key for item in query.items for key in self._keys(item)}:
-            positions = self._positions_by_key.get(key, [])
-            for place in range(bisect_right(positions, after), len(positions)):
-                if positions[place] >= before:
-                    break
-                if matches(self._by_key[key][place], query):
-                    yield self._by_key[key][place]
-                    break
+            events = self._by_key.get(key, [])
+            start = bisect_right(events, after, key=_position)
+            end = bisect_right(events, upto, key=_position)
+            yield (event for event in map(events.__getitem__, range(start, end)) if matches(event, query))
 
     def _keys(self, item: QueryItem) -> Iterable[Key]:
         """As `read_keys`, by the rarest of the tags instead of just any."""
         if item.tags:
             tags: list[Key] = [("tag", tag) for tag in sorted(item.tags)]
-            return [min(tags, key=lambda key: len(self._positions_by_key.get(key, ())))]
+            return [min(tags, key=lambda key: len(self._by_key.get(key, ())))]
         return read_keys(item)
 
 
@@ -140,7 +135,7 @@ class _Checker:
             assert (entry.client, entry.number) not in book, f"two clients are named {entry.client}"
             book[entry.client, entry.number] = entry  # type: ignore[assignment]
         self.log = log
-        self.index = Index(sorted(log, key=lambda event: event.position))
+        self.index = Index(sorted(log, key=_position))
         self.places: dict[str, list[SequencedEvent]] = defaultdict(list)
         for event in self.index.log:
             if MARK in event.metadata:
@@ -235,22 +230,17 @@ class _Checker:
         for attempt in self.attempts:
             if not attempt.stored:
                 continue
-            for condition in attempt.invoked.conditions:
-                missed = self.index.first(condition.fail_if_events_match, condition.after, attempt.first)
-                if missed is not None:
-                    yield Violation(
-                        "condition",
-                        f"{attempt} is stored at {attempt.first}, although {missed.type!r} at {missed.position} "
-                        f"matches its condition and is after {condition.after}",
-                    )
+            guards = [
+                (each.fail_if_events_match, each.after, f"condition and is after {each.after}")
+                for each in attempt.invoked.conditions
+            ]
             if attempt.invoked.unless is not None:
-                missed = self.index.first(attempt.invoked.unless, 0, attempt.first)
+                guards.append((attempt.invoked.unless, 0, "`unless`"))
+            for query, after, guard in guards:
+                missed = self.index.first(query, after, attempt.first)
                 if missed is not None:
-                    yield Violation(
-                        "condition",
-                        f"{attempt} is stored at {attempt.first}, although {missed.type!r} at {missed.position} "
-                        "matches its `unless`",
-                    )
+                    where = f"{attempt} is stored at {attempt.first}, although {missed.type!r} at {missed.position}"
+                    yield Violation("condition", f"{where} matches its {guard}")
 
     def check_refusals(self) -> Iterator[Violation]:
         for attempt in self.attempts:
