@@ -262,7 +262,7 @@ class Execution:
             query, after = condition.fail_if_events_match, condition.after
             yield Notify(ConflictMet(self._name, attempt, query, after, event, elapsed_s))
         if self._retry.is_over(attempt, elapsed_s):
-            exhausted = RetriesExhausted.of(self._name, attempt, elapsed_s, conflict)
+            exhausted = RetriesExhausted(self._name, attempt, elapsed_s, conflict.condition, event)
             log.warning("%s", exhausted)
             raise exhausted from conflict
 
