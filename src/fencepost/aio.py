@@ -238,7 +238,7 @@ class AsyncSubscription(FeedReader):
         super().__init__(after, timeout)
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
-        self._feed = subscribe(_setter(self._ready, self._loop))
+        self._feed = subscribe(setter_of(self._ready, self._loop))
         self._run = run
         self._polling: asyncio.Future[Sequence[SequencedEvent]] | None = None
 
@@ -302,10 +302,10 @@ class AsyncSubscription(FeedReader):
         self.stop()
 
 
-def _setter(ready: asyncio.Event, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
+def setter_of(ready: asyncio.Event, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
     """A function that sets the event from any thread.
 
-    It has no reference to the subscription, so that a subscription that is no longer used is garbage-collected.
+    It has no reference to the object that waits, so that an object that is no longer used is garbage-collected.
     """
 
     def set_ready() -> None:

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable
 from threading import Lock
 from typing import Final, TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from .errors import InvalidInput
 
@@ -35,30 +35,27 @@ class Observation:
 Observer: TypeAlias = Callable[[Observation], None]
 
 _changing: Final = Lock()
-_of_all: tuple[Observer, ...] = ()
-_of_one: Final[WeakKeyDictionary[object, tuple[Observer, ...]]] = WeakKeyDictionary()
+_observers: Final[WeakKeyDictionary[object, tuple[Observing, ...]]] = WeakKeyDictionary()
 
 
 class Observing:
     """The registration of an observer. It ends with `stop()`, or at the end of a `with` block."""
 
-    def __init__(self, observer: Observer, of: object | None) -> None:
-        self._observer = observer
-        self._of = of
+    def __init__(self, observer: Observer, subject: object) -> None:
+        self.observer = observer
+        self._subject = ref(subject)  # a registration must not keep a store alive
 
     def stop(self) -> None:
         """Stop notifying the observer. Idempotent."""
-        global _of_all
+        subject = self._subject()
+        if subject is None:
+            return
         with _changing:
-            if self._of is None:
-                _of_all = _without(_of_all, self._observer)
+            left = tuple(each for each in _observers.get(subject, ()) if each is not self)
+            if left:
+                _observers[subject] = left
             else:
-                left = _without(_of_one.get(self._of, ()), self._observer)
-                if left:
-                    _of_one[self._of] = left
-                else:
-                    _of_one.pop(self._of, None)
-            self._observer = _no_observer
+                _observers.pop(subject, None)
 
     def __enter__(self) -> Observing:
         return self
@@ -67,22 +64,27 @@ class Observing:
         self.stop()
 
 
+class Everything:
+    """The subject of observers that are notified of all subjects."""
+
+
+_everything: Final = Everything()
+
+
 def observe(observer: Observer, *, of: object | None = None) -> Observing:
     """Notify the observer of what happens in the store `of` or, without one, in every store of the process."""
-    global _of_all
     if not callable(observer):
         raise InvalidInput("observer", f"a callable is needed, not {type(observer).__name__}")
+    subject = _everything if of is None else of
+    observing = Observing(observer, subject)
     with _changing:
-        if of is None:
-            _of_all = (*_of_all, observer)
-        else:
-            _of_one[of] = (*_of_one.get(of, ()), observer)
-    return Observing(observer, of)
+        _observers[subject] = (*_observers.get(subject, ()), observing)
+    return observing
 
 
 def has_observers() -> bool:
     """Whether any observer is registered. If not, no observation needs to be created."""
-    return bool(_of_all or _of_one)
+    return bool(_observers)
 
 
 def notify(subject: object, observation: Observation) -> None:
@@ -91,20 +93,8 @@ def notify(subject: object, observation: Observation) -> None:
     A subject that stands for another one, as a `Reaction` stands for a store, names that one as `observed_as`.
     """
     subject = getattr(subject, "observed_as", subject)
-    for observer in (*_of_all, *_of_one.get(subject, ())):
+    for observing in (*_observers.get(_everything, ()), *_observers.get(subject, ())):
         try:
-            observer(observation)
+            observing.observer(observation)
         except Exception:
-            log.exception("the observer %r failed with %r", observer, observation)
-
-
-def _without(observers: tuple[Observer, ...], observer: Observer) -> tuple[Observer, ...]:
-    """The observers without one registration of this observer, which may be registered several times."""
-    left = list(observers)
-    if observer in left:
-        left.remove(observer)
-    return tuple(left)
-
-
-def _no_observer(observation: Observation) -> None:
-    """Replaces an observer whose registration has ended."""
+            log.exception("the observer %r failed with %r", observing.observer, observation)

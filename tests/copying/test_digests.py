@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost import RecordedAppend
-from fencepost.copying.digests import LogDigest
+from fencepost.copying.copying import LogDigest
 from fencepost.copying.parts import StoredRow
 
 ROW: StoredRow = (1, "Opened", '["a"]', b"x", 5, b"i" * 16, '{"a":"b"}')

@@ -22,7 +22,7 @@ from fencepost.decisions import (
     having,
     project,
 )
-from fencepost.model import MAX_DATA_BYTES
+from fencepost.model.limits import MAX_DATA_BYTES
 
 from .test_deciding import Watched
 from .wallets import Balance, DepositMade, InsufficientFunds, WalletOpened, WithdrawalMade, open_wallet, withdraw

@@ -13,7 +13,7 @@ import pytest
 import fencepost
 from fencepost import Event, EventStore, Query, QueryItem, aio
 from fencepost.decisions import Projection, Retry, Tag, decision, encode, event, on
-from fencepost.decisions.retry_queues import InTurn, RetryQueues, Turn, _queues, contended_bucket
+from fencepost.decisions.retry_queues import RetryQueues, Turn, _queues, contended_bucket, in_turn
 
 from .test_deciding import Watched
 from .wallets import Balance, WithdrawalMade, open_wallet, withdraw
@@ -177,7 +177,7 @@ class TestARuleThatDecides:
     def test_in_its_turn_does_not_make_the_inner_decision_queue(self, store: EventStore) -> None:
         outer, inner = Turn(HERE, LONG_S), Turn(HERE, LONG_S)
         outer.run(store)
-        with InTurn(outer):
+        with in_turn(outer):
             inner.run(store)
         after = Turn(HERE, 0)
         after.run(store)

@@ -36,7 +36,7 @@ from fencepost.decisions import (
 )
 from fencepost.decisions.definitions import SNAPSHOT_TYPE
 from fencepost.decisions.snapshots import fingerprint
-from fencepost.model import MAX_DATA_BYTES
+from fencepost.model.limits import MAX_DATA_BYTES
 
 from .test_deciding import Watched
 from .wallets import (

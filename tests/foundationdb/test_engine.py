@@ -30,7 +30,7 @@ from fencepost.core.judging import Append
 from fencepost.engines.foundationdb.drafts import Draft
 from fencepost.engines.foundationdb.keys import SUBSET_TAGS, Keys, at, position_in, stamped_key
 from fencepost.engines.foundationdb.rarity import ReadBuckets
-from fencepost.model import MAX_DATA_BYTES, MAX_POSITION, MAX_TAG_BYTES, MAX_TAGS, MAX_TYPE_BYTES
+from fencepost.model.limits import MAX_DATA_BYTES, MAX_POSITION, MAX_TAG_BYTES, MAX_TAGS, MAX_TYPE_BYTES
 
 from .clusters import engine_on
 

@@ -20,7 +20,7 @@ from tests.torture.postgres_calls import Connection, attack, caller, examine
 
 import fencepost
 from fencepost import ConditionFailed, Event, EventStore, Placed
-from fencepost.model import (
+from fencepost.model.limits import (
     MAX_DATA_BYTES,
     MAX_METADATA_BYTES,
     MAX_NAME_BYTES,

@@ -16,14 +16,6 @@ from hypothesis import strategies as st
 from fencepost import AppendCondition, Event, InvalidInput, Placed, Query, QueryItem, SequencedEvent, StoreCorrupt
 from fencepost.buckets import matches
 from fencepost.model import (
-    MAX_BUCKETS,
-    MAX_DATA_BYTES,
-    MAX_ITEMS,
-    MAX_POSITION,
-    MAX_TAG_BYTES,
-    MAX_TAGS,
-    MAX_TYPE_BYTES,
-    MAX_TYPES,
     decode_metadata,
     decode_moment,
     decode_tags,
@@ -32,6 +24,16 @@ from fencepost.model import (
     encode_tags,
     item_of,
     query_of_items,
+)
+from fencepost.model.limits import (
+    MAX_BUCKETS,
+    MAX_DATA_BYTES,
+    MAX_ITEMS,
+    MAX_POSITION,
+    MAX_TAG_BYTES,
+    MAX_TAGS,
+    MAX_TYPE_BYTES,
+    MAX_TYPES,
 )
 from fencepost.testing import strategies
 

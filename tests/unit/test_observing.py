@@ -22,8 +22,7 @@ class Happened(Observation):
 @pytest.fixture(autouse=True)
 def no_observers_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests of this process may have left observers whose stores still exist."""
-    monkeypatch.setattr(observing, "_of_all", ())
-    monkeypatch.setattr(observing, "_of_one", WeakKeyDictionary())
+    monkeypatch.setattr(observing, "_observers", WeakKeyDictionary())
 
 
 @pytest.fixture
@@ -79,11 +78,12 @@ def test_an_observer_that_fails_is_logged_and_the_append_succeeds(
 
 def test_what_is_observed_may_go() -> None:
     store: Any = fencepost.open("memory:")
-    observe(print, of=store)
+    observing = observe(print, of=store)
     store.close()
     del store
     gc.collect()
     assert not has_observers()
+    observing.stop()
 
 
 def test_an_observer_can_be_called() -> None:

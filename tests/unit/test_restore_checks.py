@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fencepost import InvalidInput, SequencedEvent, StoreCorrupt
 from fencepost.core.restoring import SeenStrings, checked_restore
-from fencepost.model import MAX_DATA_BYTES, MAX_METADATA_BYTES, MAX_POSITION, MAX_TAG_BYTES, MAX_TAGS
 from fencepost.model.encodings import encode_metadata, encode_tags
+from fencepost.model.limits import MAX_DATA_BYTES, MAX_METADATA_BYTES, MAX_POSITION, MAX_TAG_BYTES, MAX_TAGS
 
 
 def event(position: int, tags: set[Any]) -> SequencedEvent:

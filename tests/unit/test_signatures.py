@@ -16,7 +16,7 @@ from fencepost.core.engine import PROTOCOLS, Capability
 from fencepost.engines.memory import MemoryEngine
 from fencepost.testing.clients import ClientStore
 from fencepost.testing.faults import FaultyEngine
-from fencepost.testing.stores import BlockingStore, Store
+from fencepost.testing.stores import BlockingStore
 
 VERBS = ["append", "read", "head", "subscribe", "checkpoint", "close"]
 METHODS = [name for name, value in vars(Engine).items() if inspect.isfunction(value) and not name.startswith("_")]
@@ -89,9 +89,7 @@ def test_an_engine_that_lacks_what_it_declares_is_refused() -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize(
-    "store", [AsyncEventStore, BlockingStore, Store, ClientStore], ids=lambda store: store.__name__
-)
+@pytest.mark.parametrize("store", [AsyncEventStore, BlockingStore, ClientStore], ids=lambda store: store.__name__)
 def test_every_store_has_the_same_verbs(store: type, verb: str) -> None:
     assert parameters(getattr(store, verb)) == parameters(getattr(EventStore, verb))
 

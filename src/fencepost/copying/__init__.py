@@ -1,8 +1,7 @@
 """Copy a log from one store to another, and check a store of any engine by reading it.
 
     parts      cuts a log into parts that one restore can take, by events and by bytes
-    digests    a digest of a log that does not depend on the engine that holds it
-    copying    `copy_log`: resumable, and verified by reading the target again
+    copying    `copy_log`: resumable, and verified by reading the target again and comparing digests
     checking   `check_log`: what can be checked through the interface of a store alone
 
 Everything here works on `EventStore`, so it works for every engine, and for a store behind a server.

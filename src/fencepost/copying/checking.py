@@ -111,8 +111,7 @@ def _report_repeated(ids: _Ids, found: Checked) -> None:
 def _problems_of(event: SequencedEvent, seen: SeenStrings) -> Iterator[str]:
     try:
         event.recorded_at  # noqa: B018 - decodes it
-        if not seen.passes(event):
-            seen.check(event)
+        seen.check(event)
     except StoreCorrupt as error:
         yield str(error)
     except InvalidInput as error:

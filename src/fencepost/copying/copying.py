@@ -8,20 +8,52 @@ must be that of what was read from the source. tests/copying/test_copy.py and te
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import zip_longest
 from typing import Final
 
+import msgspec
+
 from ..core.engine import Capability
 from ..errors import InvalidInput, StoreCorrupt, StoreError
+from ..model import RecordedAppend
 from ..store import EventStore
-from .digests import LogDigest
-from .parts import PART_EVENTS, log_parts, no_collections, read_ahead, recorded_appends
+from .parts import PART_EVENTS, StoredRow, log_parts, no_collections, read_ahead, recorded_appends
 
 COMPARED_EVENTS: Final = 1_000  # how many of the target's last events are compared if the copy is not verified
 
+_encode: Final = msgspec.msgpack.Encoder().encode  # each field carries its length, so no two logs have equal bytes
+
 Progress = Callable[[str, int, int], None]  # what is being done, how many events are done, how many in all
+
+
+class LogDigest:
+    """A digest of a log: the same for the same events and recorded conditions, whatever engine holds them.
+
+    It covers every field of every event in stored form, and does not depend on how the log was cut into pages. `copy`
+    starts a second digest from the same beginning. tests/copying/test_digests.py holds this.
+    """
+
+    def __init__(self) -> None:
+        self._events = sha256()
+        self._appends = sha256()
+
+    def add_events(self, rows: Iterable[StoredRow]) -> None:
+        self._events.update(b"".join(map(_encode, rows)))
+
+    def add_appends(self, appends: Iterable[RecordedAppend]) -> None:
+        for append in appends:
+            self._appends.update(_encode((append.first, append.last, append.conditions_json, append.unless_json)))
+
+    def copy(self) -> LogDigest:
+        twin = LogDigest()
+        twin._events, twin._appends = self._events.copy(), self._appends.copy()
+        return twin
+
+    def hexdigest(self) -> str:
+        return sha256(self._events.digest() + self._appends.digest()).hexdigest()
 
 
 @dataclass(frozen=True)

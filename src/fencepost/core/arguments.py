@@ -9,19 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..errors import InvalidInput
-from ..model import (
-    HOW_BUCKETS_COUNT,
-    MAX_APPEND_BYTES,
-    MAX_CONDITION_BUCKETS,
-    MAX_CONDITIONS,
-    MAX_EVENTS,
-    AppendCondition,
-    Event,
-    Query,
-    checked_all,
-    checked_name,
-    checked_position,
-)
+from ..model import AppendCondition, Event, Query, checked_all, checked_name, checked_position, limits
 from .judging import Append
 
 
@@ -68,12 +56,12 @@ def _checked_events(given: Iterable[Event], may_be_empty: bool) -> tuple[Event, 
     events = checked_all(given, "events", Event)
     if not events and not may_be_empty:
         raise InvalidInput("events", "0 events; without a checkpoint to store, at least 1 is needed")
-    if len(events) > MAX_EVENTS:
-        raise InvalidInput("events", f"{len(events)} events, the limit is {MAX_EVENTS}")
+    if len(events) > limits.MAX_EVENTS:
+        raise InvalidInput("events", f"{len(events)} events, the limit is {limits.MAX_EVENTS}")
     size = sum(len(event.data) for event in events)
     ids = {event.id for event in events if event.id is not None}
-    if size > MAX_APPEND_BYTES:
-        raise InvalidInput("events", f"{size} bytes of data in one append, the limit is {MAX_APPEND_BYTES}")
+    if size > limits.MAX_APPEND_BYTES:
+        raise InvalidInput("events", f"{size} bytes of data in one append, the limit is {limits.MAX_APPEND_BYTES}")
     if ids and len(ids) != len(events):
         problem = "give every event of an append an id of its own, or give no event an id"
         raise InvalidInput("events", f"{len(ids)} different ids for {len(events)} events; {problem}")
@@ -88,22 +76,21 @@ def _checked_conditions(given: AppendCondition | Iterable[AppendCondition] | Non
     if isinstance(given, AppendCondition):
         return (given,)
     conditions = checked_all(given, "condition", AppendCondition)
-    if len(conditions) > MAX_CONDITIONS:
-        raise InvalidInput("condition", f"{len(conditions)} conditions, the limit is {MAX_CONDITIONS}")
+    if len(conditions) > limits.MAX_CONDITIONS:
+        raise InvalidInput("condition", f"{len(conditions)} conditions, the limit is {limits.MAX_CONDITIONS}")
     return conditions
 
 
 def _check_buckets(append: Append) -> None:
     """Limit the total size of the conditions, because other appends wait while they are checked."""
+    most = limits.MAX_CONDITION_BUCKETS
     buckets = sum([condition.fail_if_events_match.buckets for condition in append.conditions])
-    if buckets > MAX_CONDITION_BUCKETS:
-        problem = f"{buckets} buckets in all conditions, the limit of one append is {MAX_CONDITION_BUCKETS}"
-        raise InvalidInput("condition", f"{problem}; {HOW_BUCKETS_COUNT}")
-    if append.unless is not None:
-        buckets += append.unless.buckets
-        if buckets > MAX_CONDITION_BUCKETS:
-            problem = f"{buckets} buckets in unless and conditions, the limit of one append is {MAX_CONDITION_BUCKETS}"
-            raise InvalidInput("unless", f"{problem}; {HOW_BUCKETS_COUNT}")
+    if buckets > most:
+        problem = f"{buckets} buckets in all conditions, the limit of one append is {most}"
+        raise InvalidInput("condition", f"{problem}; {limits.HOW_BUCKETS_COUNT}")
+    if append.unless is not None and (buckets := buckets + append.unless.buckets) > most:
+        problem = f"{buckets} buckets in unless and conditions, the limit of one append is {most}"
+        raise InvalidInput("unless", f"{problem}; {limits.HOW_BUCKETS_COUNT}")
 
 
 def _checked_unless(given: Query | None) -> Query | None:

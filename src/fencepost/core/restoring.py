@@ -16,13 +16,6 @@ import msgspec
 
 from ..errors import InvalidInput
 from ..model import (
-    MAX_APPEND_BYTES,
-    MAX_DATA_BYTES,
-    MAX_EVENTS,
-    MAX_METADATA_BYTES,
-    MAX_POSITION,
-    MAX_TAG_BYTES,
-    MAX_TAGS,
     RecordedAppend,
     SequencedEvent,
     checked_all,
@@ -30,6 +23,7 @@ from ..model import (
     checked_position,
     checked_tags,
     checked_type,
+    limits,
 )
 from ..model.encodings import NOT_DECODABLE, encode_json
 
@@ -44,11 +38,11 @@ def checked_restore(
 ) -> tuple[tuple[SequencedEvent, ...], tuple[RecordedAppend, ...]]:
     """The arguments of `restore`. Events of another store must be as valid as events that were appended."""
     taken = checked_all(events, "events", SequencedEvent)
-    if len(taken) > MAX_EVENTS:
-        raise InvalidInput("events", f"{len(taken)} events, the limit is {MAX_EVENTS}")
+    if len(taken) > limits.MAX_EVENTS:
+        raise InvalidInput("events", f"{len(taken)} events, the limit is {limits.MAX_EVENTS}")
     size = sum([len(event.data) for event in taken])
-    if size > MAX_APPEND_BYTES:
-        raise InvalidInput("events", f"{size} bytes of data at once, the limit is {MAX_APPEND_BYTES}")
+    if size > limits.MAX_APPEND_BYTES:
+        raise InvalidInput("events", f"{size} bytes of data at once, the limit is {limits.MAX_APPEND_BYTES}")
     seen = SeenStrings()
     for start in range(0, len(taken), CHUNK_EVENTS):
         chunk = taken[start : start + CHUNK_EVENTS]
@@ -60,11 +54,10 @@ def checked_restore(
 
 def _check_each(events: Sequence[SequencedEvent], start: int, seen: SeenStrings) -> None:
     for index, event in enumerate(events, start):
-        if not seen.passes(event):
-            try:
-                seen.check(event)
-            except InvalidInput as error:
-                raise InvalidInput(f"events[{index}].{error.field}", error.problem) from None
+        try:
+            seen.check(event)
+        except InvalidInput as error:
+            raise InvalidInput(f"events[{index}].{error.field}", error.problem) from None
 
 
 def _check_order(events: Sequence[SequencedEvent]) -> None:
@@ -103,11 +96,11 @@ class SeenStrings:
         return (
             _types_of(positions) == {int}
             and min(positions) >= 0
-            and max(positions) <= MAX_POSITION
+            and max(positions) <= limits.MAX_POSITION
             and _types_of(types) == {str}
             and self._know_types(set(types))
             and _types_of(datas) == {bytes}
-            and max(map(len, datas)) <= MAX_DATA_BYTES
+            and max(map(len, datas)) <= limits.MAX_DATA_BYTES
             and _types_of([event.raw_recorded_at for event in events]) == {int}
             and (not ids or (_types_of(ids) == {bytes} and set(map(len, ids)) == {16}))
             and self._know_tags([event.raw_tags for event in events])
@@ -124,7 +117,7 @@ class SeenStrings:
     def _know_tags(self, texts: list[Any]) -> bool:
         """Whether the texts are valid tags in stored form; remembers the tags if so."""
         sets = _decoded(texts, _decode_sets)
-        if sets is None or max(map(len, sets)) > MAX_TAGS:
+        if sets is None or max(map(len, sets)) > limits.MAX_TAGS:
             return False
         new = frozenset().union(*sets) - self._tags
         if not self._are_plain(new):
@@ -136,27 +129,10 @@ class SeenStrings:
             self._tags |= new
         return True
 
-    def passes(self, event: SequencedEvent) -> bool:
-        """A quick check that most events pass: a known type, plain tags, no metadata. `check` decides the rest."""
-        tags, data, id = event.raw_tags, event.data, event.raw_id
-        return (
-            type(event.position) is int
-            and 0 <= event.position <= MAX_POSITION
-            and event.type in self._types
-            and type(tags) is frozenset
-            and len(tags) <= MAX_TAGS
-            and (tags <= self._tags or self._are_plain(tags))
-            and type(data) is bytes
-            and len(data) <= MAX_DATA_BYTES
-            and type(event.raw_recorded_at) is int
-            and (id is None or (type(id) is bytes and len(id) == 16))
-            and not event.raw_metadata
-        )
-
     def _are_plain(self, tags: frozenset[str]) -> bool:
         """Whether the tags are ASCII within the limits, as almost all are; remembers them if so."""
         for tag in tags:
-            if type(tag) is not str or not tag.isascii() or not 0 < len(tag) <= MAX_TAG_BYTES or "\0" in tag:
+            if type(tag) is not str or not tag.isascii() or not 0 < len(tag) <= limits.MAX_TAG_BYTES or "\0" in tag:
                 return False
         self._tags |= tags
         return True
@@ -167,9 +143,9 @@ class SeenStrings:
         if event.type not in self._types:
             self._types.add(checked_type(event.type, "type"))
         tags = event.tags
-        if len(tags) > MAX_TAGS or not tags <= self._tags:
+        if len(tags) > limits.MAX_TAGS or not (tags <= self._tags or self._are_plain(tags)):
             self._tags |= checked_tags(tags, "tags")
-        if not isinstance(event.data, bytes) or len(event.data) > MAX_DATA_BYTES or event.raw_metadata:
+        if not isinstance(event.data, bytes) or len(event.data) > limits.MAX_DATA_BYTES or event.raw_metadata:
             event.event  # noqa: B018
         if event.raw_id is not None and not (isinstance(event.raw_id, bytes) and len(event.raw_id) == 16):
             checked_id(event.raw_id)
@@ -199,7 +175,9 @@ def _are_stored_metadata(texts: list[Any]) -> bool:
     if not texts:
         return True
     values = _decoded(texts, _decode_mappings)
-    return values is not None and all(values) and max([len(text.encode()) for text in texts]) <= MAX_METADATA_BYTES
+    if values is None or not all(values):
+        return False
+    return max([len(text.encode()) for text in texts]) <= limits.MAX_METADATA_BYTES
 
 
 def _checked_records(appends: Iterable[RecordedAppend], ends: Container[int]) -> tuple[RecordedAppend, ...]:

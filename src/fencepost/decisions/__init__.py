@@ -11,11 +11,11 @@ from .definitions import Definition
 from .effects import Effect, effect
 from .errors import DefinitionError, EventUnreadable, RequestMismatch, RetriesExhausted, TypeUnknown
 from .events import EventTypes, encode, event, having
+from .execution import ConflictMet, Decided, DecisionEnded
 from .handlers import on
 from .idempotency import Once
 from .loading import project
 from .projections import Projection
-from .results import ConflictMet, Decided, DecisionEnded
 from .retry import NEVER, Retry
 from .snapshots import Cached
 from .tags import Tag, tag

@@ -41,16 +41,12 @@ def json_codec(cls: type, refuse_unknown: bool) -> Codec:
     """JSON, for dataclasses, msgspec structs and pydantic models."""
     if is_pydantic(cls):
         return PydanticCodec(cls, refuse_unknown)
-    decode: Any = msgspec.json.Decoder(cls).decode
-    fields = msgspec.json.Decoder(dict[str, Any]).decode
-    return MsgspecCodec(cls, refuse_unknown, msgspec.json.Encoder().encode, decode, fields)
+    return MsgspecCodec(cls, refuse_unknown, msgspec.json)
 
 
 def msgpack_codec(cls: type, refuse_unknown: bool) -> Codec:
     """MessagePack, for dataclasses and msgspec structs: smaller, and not readable by eye."""
-    decode: Any = msgspec.msgpack.Decoder(cls).decode
-    fields = msgspec.msgpack.Decoder(dict[str, Any]).decode
-    return MsgspecCodec(cls, refuse_unknown, msgspec.msgpack.Encoder().encode, decode, fields)
+    return MsgspecCodec(cls, refuse_unknown, msgspec.msgpack)
 
 
 def is_pydantic(cls: type) -> bool:
@@ -89,23 +85,13 @@ def describe_failure(error: Exception, event: object, names: Iterable[str]) -> t
 class MsgspecCodec:
     """Uses msgspec's compiled encoder and decoder, called directly unless field names must be compared."""
 
-    write: Callable[[Any], bytes]
-    read: Callable[[bytes], Any]
-    fields: Callable[[bytes], dict[str, Any]]
-
-    def __init__(
-        self,
-        cls: type,
-        refuse_unknown: bool,
-        encode: Callable[[Any], bytes],
-        decode: Callable[[bytes], Any],
-        fields: Callable[[bytes], dict[str, Any]],
-    ) -> None:
-        self.write = encode
-        self.read = decode
-        self.fields = fields
+    def __init__(self, cls: type, refuse_unknown: bool, form: Any) -> None:
+        """`form` is the module of msgspec for the stored form."""
+        self.write: Callable[[Any], bytes] = form.Encoder().encode
+        self.fields: Callable[[bytes], dict[str, Any]] = form.Decoder(dict[str, Any]).decode
+        self.read: Callable[[bytes], Any] = form.Decoder(cls).decode
         self._cls = cls
-        self._decode = decode
+        self._decode = self.read
         self._known: frozenset[str] | None = None
         config = getattr(cls, "__struct_config__", None)
         if refuse_unknown and not (config is not None and config.forbid_unknown_fields):

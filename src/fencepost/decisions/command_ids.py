@@ -24,7 +24,8 @@ from uuid import UUID
 import msgspec
 
 from ..errors import InvalidInput
-from ..model import MAX_TAG_BYTES, QueryItem
+from ..model import QueryItem
+from ..model.limits import MAX_TAG_BYTES
 from .codecs import is_pydantic
 from .effects import Effect
 from .errors import DefinitionError

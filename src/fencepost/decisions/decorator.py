@@ -21,26 +21,27 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from functools import update_wrapper
-from typing import Any, Final, Generic, Never, ParamSpec, TypeVar, overload
+from typing import Any, Final, Generic, Never, ParamSpec, TypeAlias, TypeVar, overload
 
 from ..aio import AsyncEventStore
-from ..store import EventStore
 from .arguments import Parameters, declarations, hints_of, is_unchecked
 from .command_ids import OnceArgument, given_arguments, name_of, resolve_once
 from .errors import DefinitionError
-from .execution import Execution
+from .execution import Decided, Execution
 from .hints import visible_names
 from .idempotency import Once
-from .results import Decided
 from .retry import Retry
-from .snapshots import Cached
+from .snapshots import Awaited, Blocking, Cached
 from .steps import Steps, check_store, run_steps, run_steps_async
 
 P = ParamSpec("P")
 E = TypeVar("E")
 F = TypeVar("F")
 E_co = TypeVar("E_co", covariant=True)
+
+Deciding: TypeAlias = Coroutine[Any, Any, Decided[E_co]]
 
 
 class Decision(Generic[P, E_co]):
@@ -75,34 +76,17 @@ class Decision(Generic[P, E_co]):
     # Python's type system cannot add a keyword to a ParamSpec. With `once=`, type checkers therefore check only the
     # result; for `decide.once(...)(...)` they check the arguments, too.
     @overload
-    def __call__(
-        self, store: EventStore | Cached[EventStore], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Decided[E_co]: ...
+    def __call__(self, store: Blocking, /, *args: P.args, **kwargs: P.kwargs) -> Decided[E_co]: ...
     @overload
-    def __call__(
-        self, store: AsyncEventStore | Cached[AsyncEventStore], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Coroutine[Any, Any, Decided[E_co]]: ...
+    def __call__(self, store: Awaited, /, *args: P.args, **kwargs: P.kwargs) -> Deciding[E_co]: ...
     @overload
-    def __call__(
-        self, store: EventStore | Cached[EventStore], /, *args: Any, once: OnceArgument, **kwargs: Any
-    ) -> Decided[E_co]: ...
+    def __call__(self, store: Blocking, /, *args: Any, once: OnceArgument, **kwargs: Any) -> Decided[E_co]: ...
     @overload
-    def __call__(
-        self, store: AsyncEventStore | Cached[AsyncEventStore], /, *args: Any, once: OnceArgument, **kwargs: Any
-    ) -> Coroutine[Any, Any, Decided[E_co]]: ...
+    def __call__(self, store: Awaited, /, *args: Any, once: OnceArgument, **kwargs: Any) -> Deciding[E_co]: ...
     @overload
-    def __call__(
-        self, store: EventStore | Cached[EventStore], /, *args: Any, checkpoint: tuple[str, int], **kwargs: Any
-    ) -> Decided[E_co]: ...
+    def __call__(self, store: Blocking, /, *args: Any, checkpoint: tuple[str, int], **kwargs: Any) -> Decided[E_co]: ...
     @overload
-    def __call__(
-        self,
-        store: AsyncEventStore | Cached[AsyncEventStore],
-        /,
-        *args: Any,
-        checkpoint: tuple[str, int],
-        **kwargs: Any,
-    ) -> Coroutine[Any, Any, Decided[E_co]]: ...
+    def __call__(self, store: Awaited, /, *args: Any, checkpoint: tuple[str, int], **kwargs: Any) -> Deciding[E_co]: ...
     def __call__(self, store: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Take the decision on the store. `once=` makes it idempotent: a command id or `having(...)`.
 
@@ -145,15 +129,13 @@ class Decision(Generic[P, E_co]):
         return resolve_once(given, self.name, lambda: given_arguments(self.parameters.signature, args, kwargs))
 
 
+@dataclass(frozen=True)
 class DecisionDecorator:
     """The decorator `decision`, with or without options."""
 
-    def __init__(
-        self, name: str | None = None, once: Callable[..., OnceArgument] | None = None, retry: Retry | None = None
-    ) -> None:
-        self._name = name
-        self._once = once
-        self._retry = Retry() if retry is None else retry
+    name: str | None = None
+    once: Callable[..., OnceArgument] | None = None
+    retry: Retry | None = None
 
     # One overload per return type of the rule: None, a tuple of two events, a sequence, an event; the same for async.
     @overload
@@ -197,7 +179,7 @@ class DecisionDecorator:
         """
         if function is None:
             return DecisionDecorator(name, once, retry)
-        return Decision(function, self._name, self._once, self._retry, visible_names(1))
+        return Decision(function, self.name, self.once, self.retry or Retry(), visible_names(1))
 
 
 decision: Final = DecisionDecorator()

@@ -47,10 +47,11 @@ class Definition:
     every: BoundHandler | None = None
     reads_exactly: bool = field(init=False)
     _parts: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
-    _items: Callable[[tuple[str, ...]], tuple[QueryItem, ...]] = field(init=False, repr=False)
+    items: Callable[[tuple[str, ...]], tuple[QueryItem, ...]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._items = lru_cache(ITEMS_REMEMBERED)(self._made_items)
+        # Cached, because services use the same few scopes repeatedly.
+        self.items = lru_cache(ITEMS_REMEMBERED)(self._made_items)
         for handler in self.handlers:
             self._bind(handler)
         self._check_scope()
@@ -74,12 +75,8 @@ class Definition:
         # Stored snapshots are not events of the log: handling them would change the state that they describe.
         return self.by_type.get(type, self.every if type != SNAPSHOT_TYPE else None)
 
-    def items(self, tags: tuple[str, ...]) -> tuple[QueryItem, ...]:
-        """The boundary as query items, for the given tags in the order of the parameters."""
-        # Cached, because services use the same few scopes repeatedly.
-        return self._items(tags)
-
     def _made_items(self, tags: tuple[str, ...]) -> tuple[QueryItem, ...]:
+        """The boundary as query items, for the given tags in the order of the parameters."""
         by_parameter = dict(zip(self.scope, tags, strict=True))
         return tuple(
             QueryItem(types=types, tags=[by_parameter[parameter] for parameter in part])

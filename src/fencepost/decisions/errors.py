@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import AppendRefused, ConditionFailed, FencepostError
+from ..errors import AppendRefused, FencepostError
 from ..model import AppendCondition, SequencedEvent
 
 
@@ -71,10 +71,6 @@ class RetriesExhausted(AppendRefused):
         self.elapsed_s = elapsed_s
         self.condition = condition
         self.conflict = conflict
-
-    @classmethod
-    def of(cls, decision: str, attempts: int, elapsed_s: float, last: ConditionFailed) -> RetriesExhausted:
-        return cls(decision, attempts, elapsed_s, last.condition, last.conflict)
 
     def __reduce__(self) -> tuple[type, tuple[str, int, float, AppendCondition, SequencedEvent]]:
         return type(self), (self.decision, self.attempts, self.elapsed_s, self.condition, self.conflict)

@@ -12,13 +12,16 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from uuid import uuid4
+
+import msgspec
 
 from ..errors import AppendRefused, ConditionFailed, InvalidInput, StoreUnavailable
 from ..model import AppendCondition, Event, Placed, Query, SequencedEvent
-from ..observing import has_observers
+from ..observing import Observation, has_observers
 from .arguments import Arguments, are_values
 from .contexts import current_metadata
 from .errors import DefinitionError, RetriesExhausted
@@ -26,37 +29,77 @@ from .events import Declaration, encode
 from .idempotency import DIGEST
 from .loading import DecisionInput, load, load_newer
 from .projections import query_of
-from .results import ConflictMet, Decided, DecisionEnded
 from .retry import AT_ONCE
-from .retry_queues import InTurn, Turn, contended_bucket
+from .retry_queues import Turn, contended_bucket, in_turn
 from .snapshots import Cached, UnsavedSnapshots
 from .steps import AppendEvents, AwaitRule, Notify, ReadEvents, Sleep, Steps
 
 if TYPE_CHECKING:
     from .decorator import Decision
 
+E_co = TypeVar("E_co", covariant=True)
+
 log: Final = logging.getLogger("fencepost.decisions")
+
+
+class Decided(msgspec.Struct, Generic[E_co], frozen=True):
+    """The result of a decision: its events, and their first and last position.
+
+    If `already` is True, an earlier call took the decision: these are the events of that call, and this call wrote
+    nothing. If the rule returned no event, `events` is empty and `position` is the head that the decision read.
+    """
+
+    events: tuple[E_co, ...]
+    first: int
+    position: int
+    already: bool = False
+
+    @property
+    def event(self) -> E_co:
+        """The only event. Raises ValueError if the decision has no event or several."""
+        if len(self.events) != 1:
+            found = f"{len(self.events)} events" if self.events else "no event"
+            raise ValueError(f".event: the decision has {found}, not exactly 1; use .events")
+        return self.events[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictMet(Observation):
+    """The append of an attempt was refused because of an event that was stored after the attempt's read.
+
+    `attempt` counts from 1. `conflict` is the event, `boundary` the query that it matches, and `after` the position up
+    to which the attempt had read. `elapsed_s` is the time since the call.
+    """
+
+    decision: str
+    attempt: int
+    boundary: Query
+    after: int
+    conflict: SequencedEvent
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionEnded(Observation):
+    """A call of a decision has ended, after `attempts` and `elapsed_s`.
+
+    It returned `decided`, or it raised `error`: an exception of its rule, `RetriesExhausted`, or an error of the store.
+    """
+
+    decision: str
+    attempts: int
+    elapsed_s: float
+    decided: Decided[object] | None = None
+    error: Exception | None = None
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the call ended because every attempt met a conflict."""
+        return isinstance(self.error, RetriesExhausted)
 
 
 class Execution:
     """One call of a decision: its arguments, the number of the current attempt, and its turn in a retry queue."""
-
-    __slots__ = (
-        "_arguments",
-        "_attempt",
-        "_began",
-        "_boundary",
-        "_cached",
-        "_checkpoint",
-        "_condition",
-        "_decision",
-        "_name",
-        "_once",
-        "_retry",
-        "_search_first",
-        "_turn",
-        "_unsaved",
-    )
 
     def __init__(
         self, decision: Decision[..., Any], cached: Cached[Any] | None, checkpoint: tuple[str, int] | None = None
@@ -163,7 +206,7 @@ class Execution:
 
     def _asked(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Steps[Any]:
         """Call the rule, and await it if it is an `async def`."""
-        with InTurn(self._turn):
+        with in_turn(self._turn):
             made = self._decision.function(*args, **kwargs)
             return (yield AwaitRule(made)) if self._decision.is_async else made
 
@@ -219,7 +262,7 @@ class Execution:
             query, after = condition.fail_if_events_match, condition.after
             yield Notify(ConflictMet(self._name, attempt, query, after, event, elapsed_s))
         if self._retry.is_over(attempt, elapsed_s):
-            exhausted = RetriesExhausted.of(self._name, attempt, elapsed_s, conflict)
+            exhausted = RetriesExhausted(self._name, attempt, elapsed_s, conflict.condition, event)
             log.warning("%s", exhausted)
             raise exhausted from conflict
 

@@ -17,10 +17,9 @@ import msgspec
 
 from ..aio import AsyncEventStore
 from ..model import Query, SequencedEvent, query_of_items
-from ..store import EventStore
 from .idempotency import Once
 from .projections import Projection, fresh, query_of
-from .snapshots import Cached, Snapshot, SnapshotLookup, UnsavedSnapshots, restore
+from .snapshots import Awaited, Blocking, Cached, Snapshot, SnapshotLookup, UnsavedSnapshots, restore
 from .steps import AnyStore, ReadEvents, Steps, check_store, run_steps, run_steps_async
 
 P = TypeVar("P", bound=Projection)
@@ -232,9 +231,9 @@ class Fold:
 
 
 @overload
-def project(store: EventStore | Cached[EventStore], projection: P, /) -> P: ...
+def project(store: Blocking, projection: P, /) -> P: ...
 @overload
-def project(store: AsyncEventStore | Cached[AsyncEventStore], projection: P, /) -> Coroutine[Any, Any, P]: ...
+def project(store: Awaited, projection: P, /) -> Coroutine[Any, Any, P]: ...
 def project(store: Any, projection: Any, /) -> Any:
     """Read and fold a projection: returns a new one with the same scope and all its events applied.
 

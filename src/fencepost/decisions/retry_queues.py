@@ -15,12 +15,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from threading import Lock
 from time import monotonic
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from ..aio import setter_of
 from ..buckets import ANY, Bucket, Classified, matches
 from ..interrupts import Wakeup, shielded
 from ..model import Query, query_of_items
@@ -68,11 +70,13 @@ class Turn:
                     return
 
     async def run_async(self, store: object, /) -> None:
-        gate = AsyncGate()
-        self._wake = gate.open
+        woken = asyncio.Event()
+        self._wake = setter_of(woken, asyncio.get_running_loop())
         for wait_s in self._waits(store):
-            if await gate.wait(wait_s):
-                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await woken.wait()
+                    return
 
     def _waits(self, store: object) -> Iterator[float]:
         """Join the queue. Yields how long to wait before the next check, until the turn comes or `limit_s` passes."""
@@ -149,44 +153,15 @@ class RetryQueues:
 _queues: Final[WeakKeyDictionary[Any, RetryQueues]] = WeakKeyDictionary()
 
 
-class AsyncGate:
-    """Wakes a waiting task from any thread. A waiting thread uses `Wakeup` instead."""
-
-    __slots__ = ("_loop", "_opened")
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._opened: asyncio.Future[None] = self._loop.create_future()
-
-    async def wait(self, limit_s: float) -> bool:
-        await asyncio.wait((self._opened,), timeout=limit_s)
-        return self._opened.done()
-
-    def open(self) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._open)
-
-    def _open(self) -> None:
-        if not self._opened.done():
-            self._opened.set_result(None)
-
-
-class InTurn:
+@contextmanager
+def in_turn(turn: Turn | None) -> Iterator[None]:
     """A context for calling a rule. If its decision holds a turn, decisions that the rule makes do not queue."""
-
-    __slots__ = ("_before", "_turn")
-
-    def __init__(self, turn: Turn | None) -> None:
-        self._turn = turn
-
-    def __enter__(self) -> None:
-        self._before = _in_turn.get()
-        if self._turn is not None and self._turn.held:
-            _in_turn.set(True)
-
-    def __exit__(self, *exc: object) -> None:
-        if self._turn is not None:
-            _in_turn.set(self._before)
+    before = _in_turn.get()
+    _in_turn.set(before or (turn is not None and turn.held))
+    try:
+        yield
+    finally:
+        _in_turn.set(before)
 
 
 def _ignore() -> None:

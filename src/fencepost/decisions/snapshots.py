@@ -24,9 +24,12 @@ from types import FunctionType
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import asdict
 
+from ..aio import AsyncEventStore
 from ..errors import InvalidInput, StoreError
 from ..model import Event, Query, SequencedEvent
+from ..store import EventStore
 from .codecs import fields_of
 from .definitions import SNAPSHOT_TYPE, Definition
 from .errors import DefinitionError
@@ -187,6 +190,11 @@ class Cached(Generic[Store]):
                 self._held.popitem(last=False)
 
 
+# A store, with snapshots or without.
+Blocking: TypeAlias = EventStore | Cached[EventStore]
+Awaited: TypeAlias = AsyncEventStore | Cached[AsyncEventStore]
+
+
 def _memory_key(projection: Projection) -> Hashable:
     """The key in memory. The class itself takes the place of its fingerprint."""
     return type(projection), *_scope_of(projection)
@@ -226,7 +234,7 @@ def encode_state(projection: Projection) -> bytes:
         )
     try:
         data = msgspec.json.encode(state)
-        same = vars_of(_state_decoder(type(projection))(data)) == state
+        same = asdict(_state_decoder(type(projection))(data)) == state
     except (TypeError, ValueError) as error:
         raise DefinitionError(f"{definition.name}: snapshots store the state as JSON, which failed: {error}") from error
     if not same:
@@ -236,12 +244,8 @@ def encode_state(projection: Projection) -> bytes:
 
 
 def restore(projection: Projection, snapshot: Snapshot) -> None:
-    projection.__dict__.update(vars_of(_state_decoder(type(projection))(snapshot.state)))
+    projection.__dict__.update(asdict(_state_decoder(type(projection))(snapshot.state)))
     projection.position = snapshot.position
-
-
-def vars_of(struct: Any) -> dict[str, Any]:
-    return {name: getattr(struct, name) for name in struct.__struct_fields__}
 
 
 @cache

@@ -7,49 +7,30 @@ limits       how large each value may be
 checks       checks one field each, and returns the checked value or raises `InvalidInput`
 encodings    the stored forms of tags, metadata and times
 events       `Event`, to be appended, and `SequencedEvent`, as stored
-queries      `Query` and its items, with their JSON form
-conditions   `AppendCondition`, the results of appends, and their recorded conditions
+queries      `Query` and its items, `AppendCondition`, the results of appends, and their recorded conditions
 """
 
 from .checks import checked_all, checked_id, checked_name, checked_position, checked_tags, checked_type
-from .conditions import AppendCondition, Placed, RecordedAppend, encode_conditions
 from .encodings import decode_metadata, decode_moment, decode_tags, encode_metadata, encode_moment, encode_tags
 from .events import Event, SequencedEvent, event_of
-from .limits import (
-    HOW_BUCKETS_COUNT,
-    MAX_APPEND_BYTES,
-    MAX_BUCKETS,
-    MAX_CONDITION_BUCKETS,
-    MAX_CONDITIONS,
-    MAX_DATA_BYTES,
-    MAX_EVENTS,
-    MAX_ITEMS,
-    MAX_METADATA_BYTES,
-    MAX_NAME_BYTES,
-    MAX_POSITION,
-    MAX_TAG_BYTES,
-    MAX_TAGS,
-    MAX_TYPE_BYTES,
-    MAX_TYPES,
+from .limits import MAX_APPEND_BYTES, MAX_BUCKETS, MAX_EVENTS, MAX_ITEMS, MAX_POSITION
+from .queries import (
+    AppendCondition,
+    Placed,
+    Query,
+    QueryItem,
+    RecordedAppend,
+    encode_conditions,
+    item_of,
+    query_of_items,
 )
-from .queries import Query, QueryItem, item_of, query_of_items
 
 __all__ = [
-    "HOW_BUCKETS_COUNT",
     "MAX_APPEND_BYTES",
     "MAX_BUCKETS",
-    "MAX_CONDITIONS",
-    "MAX_CONDITION_BUCKETS",
-    "MAX_DATA_BYTES",
     "MAX_EVENTS",
     "MAX_ITEMS",
-    "MAX_METADATA_BYTES",
-    "MAX_NAME_BYTES",
     "MAX_POSITION",
-    "MAX_TAGS",
-    "MAX_TAG_BYTES",
-    "MAX_TYPES",
-    "MAX_TYPE_BYTES",
     "AppendCondition",
     "Event",
     "Placed",

@@ -17,7 +17,7 @@ import msgspec
 NOT_DECODABLE: Final = (ValueError, OverflowError, RecursionError)
 
 encode_json: Final = msgspec.json.Encoder(order="deterministic").encode
-_decode_strings = msgspec.json.Decoder(list[str]).decode
+decode_tags: Final = msgspec.json.Decoder(frozenset[str]).decode
 _decode_mapping = msgspec.json.Decoder(dict[str, str]).decode
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -28,10 +28,6 @@ def encode_tags(tags: Iterable[str]) -> str:
     '["owner:ada","wallet:w1"]'
     """
     return encode_json(sorted(tags)).decode()
-
-
-def decode_tags(text: str) -> frozenset[str]:
-    return frozenset(_decode_strings(text))
 
 
 def encode_metadata(metadata: Mapping[str, str]) -> str | None:

@@ -1,8 +1,11 @@
-"""Queries: which events to read, or which events make an append fail.
+"""Queries and conditions: which events to read, and which events make an append fail.
 
 A query is a list of items, and matches an event that at least one item matches (`fencepost.buckets.matches` is the
-definition). It travels as JSON through options, columns, commands and the wire. tests/unit/test_model.py holds that
-`from_json` undoes `to_json` and refuses every text that is not a query.
+definition). `AppendCondition` guards an append with a query. `Placed` is the result of an append. `RecordedAppend` has
+the conditions of an append, which a store opened with `record_conditions=True` keeps so that an audit can check them.
+
+Queries and conditions travel as JSON through options, columns, commands and the wire. tests/unit/test_model.py holds
+that `from_json` undoes `to_json` and refuses every text that is not a query.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import InvalidInput
-from .checks import checked_all, checked_tags, checked_types, kind
+from .checks import checked_all, checked_position, checked_tags, checked_types, kind
 from .limits import HOW_BUCKETS_COUNT, MAX_BUCKETS, MAX_ITEMS, MAX_TYPES
 
 
@@ -96,12 +99,73 @@ class Query:
 
     def to_json(self) -> str:
         """The query as JSON text."""
-        return msgspec.json.encode(query_to_builtins(self)).decode()
+        return msgspec.json.encode(_query_to_builtins(self)).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Query:
         """Raises `InvalidInput` if the text is not a query as `to_json` writes it."""
-        return query_from_builtins(parsed(text, "query"), "query")
+        return _query_from_builtins(_parsed(text, "query"), "query")
+
+
+@dataclass(frozen=True, slots=True)
+class AppendCondition:
+    """The append fails if an event after position `after` matches the query."""
+
+    fail_if_events_match: Query
+    after: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.fail_if_events_match, Query):
+            raise InvalidInput("fail_if_events_match", f"a Query is needed, not {kind(self.fail_if_events_match)}")
+        checked_position(self.after, "after")
+
+    def to_json(self) -> str:
+        """The condition as JSON text."""
+        query = _query_to_builtins(self.fail_if_events_match)
+        return msgspec.json.encode({"fail_if_events_match": query, "after": self.after}).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> AppendCondition:
+        """Raises `InvalidInput` if the text is not a condition as `to_json` writes it."""
+        return _condition_from_builtins(_parsed(text, "condition"), "condition")
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The positions of an append's events.
+
+    `already` means that this append wrote nothing: either an earlier append with the same ids stored the events, or
+    `unless` matched the event at `first`. An append without events, for its checkpoint alone, is placed at the head.
+    """
+
+    first: int
+    last: int
+    already: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAppend:
+    """The conditions of an append, kept with the positions of its events.
+
+    `conditions_json` is a JSON array of conditions, and `unless_json` is a query in JSON or None. These are the stored
+    forms, which `conditions` and `unless` decode.
+    """
+
+    first: int
+    last: int
+    conditions_json: str = "[]"
+    unless_json: str | None = None
+
+    @property
+    def conditions(self) -> tuple[AppendCondition, ...]:
+        given = _parsed(self.conditions_json, "conditions")
+        if not isinstance(given, list):
+            raise InvalidInput("conditions", f"a JSON array is needed, not {kind(given)}")
+        return tuple(_condition_from_builtins(each, f"conditions[{index}]") for index, each in enumerate(given))
+
+    @property
+    def unless(self) -> Query | None:
+        return None if self.unless_json is None else _query_from_builtins(_parsed(self.unless_json, "unless"), "unless")
 
 
 def query_of_items(items: tuple[QueryItem, ...]) -> Query:
@@ -113,12 +177,12 @@ def query_of_items(items: tuple[QueryItem, ...]) -> Query:
     return query
 
 
-def query_to_builtins(query: Query) -> dict[str, Any]:
+def _query_to_builtins(query: Query) -> dict[str, Any]:
     return {"items": [{"types": sorted(item.types), "tags": sorted(item.tags)} for item in query.items]}
 
 
-def query_from_builtins(given: Any, field: str) -> Query:
-    check_names(given, field, {"items"})
+def _query_from_builtins(given: Any, field: str) -> Query:
+    _check_names(given, field, {"items"})
     items = given.get("items")
     if not isinstance(items, list):
         raise InvalidInput(f"{field}.items", f"an array is needed, not {kind(items)}")
@@ -130,7 +194,7 @@ def query_from_builtins(given: Any, field: str) -> Query:
 
 
 def _item_from_builtins(given: Any, field: str) -> QueryItem:
-    check_names(given, field, {"types", "tags"})
+    _check_names(given, field, {"types", "tags"})
     for name, strings in given.items():
         if not isinstance(strings, list):
             raise InvalidInput(f"{field}.{name}", f"an array is needed, not {kind(strings)}")
@@ -140,7 +204,20 @@ def _item_from_builtins(given: Any, field: str) -> QueryItem:
         raise InvalidInput(f"{field}.{error.field}", error.problem) from None
 
 
-def check_names(given: Any, field: str, known: set[str]) -> None:
+def encode_conditions(conditions: Iterable[AppendCondition]) -> str:
+    """The conditions as a JSON array: the stored form in `RecordedAppend`."""
+    return f"[{','.join([condition.to_json() for condition in conditions])}]"
+
+
+def _condition_from_builtins(given: Any, field: str) -> AppendCondition:
+    _check_names(given, field, {"fail_if_events_match", "after"})
+    if "fail_if_events_match" not in given:
+        raise InvalidInput(field, "fail_if_events_match is missing")
+    query = _query_from_builtins(given["fail_if_events_match"], f"{field}.fail_if_events_match")
+    return AppendCondition(query, after=given.get("after", 0))
+
+
+def _check_names(given: Any, field: str, known: set[str]) -> None:
     """Raise `InvalidInput` unless the value is a JSON object with no other names than these."""
     if not isinstance(given, dict):
         raise InvalidInput(field, f"a JSON object is needed, not {kind(given)}")
@@ -149,7 +226,7 @@ def check_names(given: Any, field: str, known: set[str]) -> None:
         raise InvalidInput(field, f"unknown name {min(unknown)!r}; known are {', '.join(sorted(known))}")
 
 
-def parsed(text: str | bytes, field: str) -> Any:
+def _parsed(text: str | bytes, field: str) -> Any:
     """The value of a JSON text, or `InvalidInput`."""
     try:
         return msgspec.json.decode(text)

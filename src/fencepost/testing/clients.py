@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Final, TypeAlias
@@ -23,7 +23,7 @@ from zlib import crc32
 
 from ..errors import CheckpointBehind, ConditionFailed, FencepostError, IdsOverlap, InvalidInput
 from ..model import AppendCondition, Event, Placed, Query, SequencedEvent
-from .stores import Read, Store, Subscribed
+from .stores import Store
 
 MARK: Final = "client_append"
 
@@ -117,6 +117,12 @@ def load(path: str | os.PathLike[str]) -> History:
                 return entries
 
 
+def _outcome_of(error: Exception) -> Outcome:
+    if isinstance(error, (ConditionFailed, IdsOverlap, CheckpointBehind)):
+        return error
+    return Malformed(str(error)) if isinstance(error, InvalidInput) else Failed(repr(error))
+
+
 class ClientStore:
     """A store that keeps the history of one client, which must be one thread."""
 
@@ -142,14 +148,8 @@ class ClientStore:
         self.note(Invoked(self.client, number, monotonic_ns(), marked, conditions, unless, checkpoint))
         try:
             placed = self.store.append(marked, conditions, unless=unless, checkpoint=checkpoint)
-        except (ConditionFailed, IdsOverlap, CheckpointBehind) as refusal:
-            self.note(Answered(self.client, number, monotonic_ns(), refusal))
-            raise
-        except InvalidInput as error:
-            self.note(Answered(self.client, number, monotonic_ns(), Malformed(str(error))))
-            raise
         except (FencepostError, OSError) as error:
-            self.note(Answered(self.client, number, monotonic_ns(), Failed(repr(error))))
+            self.note(Answered(self.client, number, monotonic_ns(), _outcome_of(error)))
             raise
         self.note(Answered(self.client, number, monotonic_ns(), placed))
         return placed
@@ -162,14 +162,13 @@ class ClientStore:
         upto: int | None = None,
         limit: int | None = None,
         backwards: bool = False,
-    ) -> Read:
+    ) -> Delivery:
         """A reading that is noted when it has been iterated to its end; backwards with a limit, it is not noted."""
         began_ns = monotonic_ns()
         reading = self.store.read(query, after=after, upto=upto, limit=limit, backwards=backwards)
-        if backwards and limit is not None:
-            return reading
         bounded = upto is not None or limit is not None
-        return Delivery(self, reading, "read", began_ns, query or Query.all(), after, bounded)
+        unnoted = backwards and limit is not None
+        return Delivery(self, reading, "read", began_ns, query or Query.all(), after, bounded, noted=unnoted)
 
     def head(self) -> int:
         began_ns = monotonic_ns()
@@ -177,11 +176,11 @@ class ClientStore:
         self.note(Saw(self.client, "head", began_ns, monotonic_ns(), Query.all(), head, head, ()))
         return head
 
-    def subscribe(self, query: Query | None = None, *, after: int = 0, timeout: float | None = None) -> Subscribed:
+    def subscribe(self, query: Query | None = None, *, after: int = 0, timeout: float | None = None) -> Delivery:
         """A subscription that is noted when it is stopped."""
         began_ns = monotonic_ns()
         subscription = self.store.subscribe(query, after=after, timeout=timeout)
-        return Delivery(self, subscription, "subscribe", began_ns, query or Query.all(), after, False)
+        return Delivery(self, subscription, "subscribe", began_ns, query or Query.all(), after)
 
     def checkpoint(self, name: str) -> int:
         return self.store.checkpoint(name)
@@ -201,50 +200,48 @@ class ClientStore:
         return Event(event.type, data=event.data, tags=event.tags, id=event.id, metadata=metadata)
 
 
+@dataclass
 class Delivery:
     """A reading or subscription of a client. At its end, the events that it delivered are noted."""
 
-    def __init__(
-        self, store: ClientStore, source: Any, verb: str, began_ns: int, query: Query, after: int, bounded: bool
-    ) -> None:
-        self._store = store
-        self._source = source
-        self._verb = verb
-        self._began_ns = began_ns
-        self._query = query
-        self._after = after
-        self._bounded = bounded
-        self._seen: list[tuple[int, int]] = []
-        self._noted = False
+    store: ClientStore
+    source: Any
+    verb: str
+    began_ns: int
+    query: Query
+    after: int
+    bounded: bool = False
+    noted: bool = False
+    seen: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def head(self) -> int:
-        return self._source.head  # type: ignore[no-any-return]
+        return self.source.head  # type: ignore[no-any-return]
 
     @property
     def position(self) -> int:
-        return self._source.position  # type: ignore[no-any-return]
+        return self.source.position  # type: ignore[no-any-return]
 
     def __iter__(self) -> Iterator[SequencedEvent]:
         return self
 
     def __next__(self) -> SequencedEvent:
-        event: SequencedEvent | None = next(self._source, None)
+        event: SequencedEvent | None = next(self.source, None)
         if event is not None:
-            self._seen.append((event.position, fingerprint(event)))
+            self.seen.append((event.position, fingerprint(event)))
             return event
-        if self._verb == "read":  # a subscription may continue after a timeout
-            self._note(self.head, sorted(self._seen))
+        if self.verb == "read":  # a subscription may continue after a timeout
+            self._note(self.head)
         raise StopIteration
 
     def stop(self) -> None:
         position = self.position
-        self._source.stop()
-        self._note(position, self._seen)
+        self.source.stop()
+        self._note(position)
 
-    def _note(self, upto: int, seen: list[tuple[int, int]]) -> None:
-        if not self._noted:
-            self._noted = True
-            began_ns, ended_ns = self._began_ns, monotonic_ns()
-            span = (self._query, self._after, upto)
-            self._store.note(Saw(self._store.client, self._verb, began_ns, ended_ns, *span, tuple(seen), self._bounded))
+    def _note(self, upto: int) -> None:
+        if not self.noted:
+            self.noted = True
+            span = (self.began_ns, monotonic_ns(), self.query, self.after, upto)
+            seen = sorted(self.seen) if self.verb == "read" else self.seen  # a reading may go backwards
+            self.store.note(Saw(self.store.client, self.verb, *span, tuple(seen), self.bounded))

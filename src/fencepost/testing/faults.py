@@ -27,43 +27,43 @@ class FaultyEngine:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.engine: Any = engine  # with methods for every capability that it declares
+        self.engine = engine
+        self._capable: Any = engine  # with methods for every capability that it declares
         self.before: Callable[[], None] = _nothing
         self.after: Callable[[], None] = _nothing
         self.before_scan: Callable[[], None] = _nothing
 
     @property
     def capabilities(self) -> Capability:
-        declared: Capability = self.engine.capabilities
-        return declared
+        return self.engine.capabilities
 
     def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
         self.before()
-        verdicts: Sequence[Verdict] = self.engine.commit(appends)
+        verdicts = self.engine.commit(appends)
         self.after()
         return verdicts
 
     async def commit_async(self, appends: Sequence[Append], in_thread: InThread) -> Sequence[Verdict]:
         await in_thread(self.before)  # which may block
-        verdicts: Sequence[Verdict] = await self.engine.commit_async(appends, in_thread)
+        verdicts: Sequence[Verdict] = await self._capable.commit_async(appends, in_thread)
         await in_thread(self.after)
         return verdicts
 
     def restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend] = ()) -> None:
         self.before()
-        self.engine.restore(events, appends)
+        self._capable.restore(events, appends)
         self.after()
 
     def begin(self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool) -> ReadStart:
         self.before_scan()
-        start: ReadStart = self.engine.begin(query, after=after, upto=upto, limit=limit, backwards=backwards)
+        start: ReadStart = self._capable.begin(query, after=after, upto=upto, limit=limit, backwards=backwards)
         return start
 
     async def begin_async(
         self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool, in_thread: InThread
     ) -> ReadStart:
         await in_thread(self.before_scan)
-        start: ReadStart = await self.engine.begin_async(
+        start: ReadStart = await self._capable.begin_async(
             query, after=after, upto=upto, limit=limit, backwards=backwards, in_thread=in_thread
         )
         return start
@@ -72,30 +72,24 @@ class FaultyEngine:
         self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
     ) -> Iterator[Sequence[SequencedEvent]]:
         self.before_scan()
-        pages: Iterator[Sequence[SequencedEvent]] = self.engine.scan(
-            query, after=after, upto=upto, limit=limit, backwards=backwards
-        )
-        return pages
+        return self.engine.scan(query, after=after, upto=upto, limit=limit, backwards=backwards)
 
     def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
         self.before_scan()
-        pages: Iterator[Sequence[RecordedAppend]] = self.engine.recorded(after=after, upto=upto)
+        pages: Iterator[Sequence[RecordedAppend]] = self._capable.recorded(after=after, upto=upto)
         return pages
 
     def head(self) -> int:
-        head: int = self.engine.head()
-        return head
+        return self.engine.head()
 
     def wait(self, after: int, timeout_s: float) -> int:
-        head: int = self.engine.wait(after, timeout_s)
-        return head
+        return self.engine.wait(after, timeout_s)
 
     def interrupt(self) -> None:
         self.engine.interrupt()
 
     def checkpoint(self, name: str) -> int:
-        position: int = self.engine.checkpoint(name)
-        return position
+        return self.engine.checkpoint(name)
 
     def close(self) -> None:
         self.engine.close()

@@ -23,12 +23,19 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
+from operator import attrgetter
+from typing import Final, TypeAlias
 
 from ..buckets import Key, matches, read_keys, write_keys
 from ..errors import CheckpointBehind, ConditionFailed, IdsOverlap
 from ..model import Placed, Query, QueryItem, SequencedEvent
 from .clients import MARK, Answered, Failed, History, Invoked, Outcome, Saw, fingerprint, mark
+
+Finding: TypeAlias = tuple[str, str]
+"""A promise that was broken, and the sentence that says how."""
+
+_position: Final = attrgetter("position")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +52,17 @@ class Violation:
 def check(histories: Iterable[History], log: Iterable[SequencedEvent], *, gapless: bool = True) -> list[Violation]:
     """Everything that is wrong; an empty list proves the history right."""
     checker = _Checker(histories, list(log))
-    return [
-        *checker.check_log(gapless),
-        *checker.check_stored(),
-        *checker.check_conditions(),
-        *checker.check_refusals(),
-        *checker.check_order(),
-        *checker.check_checkpoints(),
-        *checker.check_seen(),
-        *checker.check_freshness(),
-    ]
+    found = chain(
+        checker.check_log(gapless),
+        checker.check_stored(),
+        checker.check_conditions(),
+        checker.check_refusals(),
+        checker.check_order(),
+        checker.check_checkpoints(),
+        checker.check_seen(),
+        checker.check_freshness(),
+    )
+    return [Violation(promise, sentence) for promise, sentence in found]
 
 
 class Index:
@@ -64,43 +72,34 @@ class Index:
         self.log = log
         self.positions = [event.position for event in log]
         self.at = {event.position: event for event in log}
-        self._by_key: dict[Key, list[SequencedEvent]] = defaultdict(list)
-        self._positions_by_key: dict[Key, list[int]] = defaultdict(list)
+        self._by_key: dict[Key, list[SequencedEvent]] = {}
         for event in log:
             for key in write_keys(event):
-                self._by_key[key].append(event)
-                self._positions_by_key[key].append(event.position)
+                self._by_key.setdefault(key, []).append(event)
 
     def matching(self, query: Query, after: int, upto: int) -> Iterator[SequencedEvent]:
         """The matching events of the range; those of each key in order."""
-        seen: set[int] = set()
-        for key in {key for item in query.items for key in self._keys(item)}:
-            positions = self._positions_by_key.get(key, [])
-            start, end = bisect_right(positions, after), bisect_right(positions, upto)
-            for event in self._by_key[key][start:end] if end > start else ():
-                if event.position not in seen and matches(event, query):
-                    seen.add(event.position)
-                    yield event
+        found = {event.position: event for run in self._runs(query, after, upto) for event in run}
+        return iter(found.values())
 
     def first(self, query: Query, after: int, before: int) -> SequencedEvent | None:
         """The first match with after < position < before."""
-        return min(self._firsts(query, after, before), key=lambda event: event.position, default=None)
+        firsts = [next(run, None) for run in self._runs(query, after, before - 1)]
+        return min(filter(None, firsts), key=_position, default=None)
 
-    def _firsts(self, query: Query, after: int, before: int) -> Iterator[SequencedEvent]:
+    def _runs(self, query: Query, after: int, upto: int) -> Iterator[Iterator[SequencedEvent]]:
+        """For each key of the query, the matching events of the range in order."""
         for key in {key for item in query.items for key in self._keys(item)}:
-            positions = self._positions_by_key.get(key, [])
-            for place in range(bisect_right(positions, after), len(positions)):
-                if positions[place] >= before:
-                    break
-                if matches(self._by_key[key][place], query):
-                    yield self._by_key[key][place]
-                    break
+            events = self._by_key.get(key, [])
+            start = bisect_right(events, after, key=_position)
+            end = bisect_right(events, upto, key=_position)
+            yield (event for event in map(events.__getitem__, range(start, end)) if matches(event, query))
 
     def _keys(self, item: QueryItem) -> Iterable[Key]:
         """As `read_keys`, by the rarest of the tags instead of just any."""
         if item.tags:
             tags: list[Key] = [("tag", tag) for tag in sorted(item.tags)]
-            return [min(tags, key=lambda key: len(self._positions_by_key.get(key, ())))]
+            return [min(tags, key=lambda key: len(self._by_key.get(key, ())))]
         return read_keys(item)
 
 
@@ -140,7 +139,7 @@ class _Checker:
             assert (entry.client, entry.number) not in book, f"two clients are named {entry.client}"
             book[entry.client, entry.number] = entry  # type: ignore[assignment]
         self.log = log
-        self.index = Index(sorted(log, key=lambda event: event.position))
+        self.index = Index(sorted(log, key=_position))
         self.places: dict[str, list[SequencedEvent]] = defaultdict(list)
         for event in self.index.log:
             if MARK in event.metadata:
@@ -155,26 +154,24 @@ class _Checker:
             return _Attempt(invoked, None, Failed("never answered"), found)
         return _Attempt(invoked, answered.at_ns, answered.outcome, found)
 
-    def check_log(self, gapless: bool) -> Iterator[Violation]:
+    def check_log(self, gapless: bool) -> Iterator[Finding]:
         previous = 0
         for event in self.log:
             if event.position <= previous:
-                yield Violation("log", f"position {event.position} comes after position {previous}")
+                yield "log", f"position {event.position} comes after position {previous}"
             elif gapless and event.position != previous + 1:
-                yield Violation("log", f"positions {previous + 1} to {event.position - 1} are missing")
+                yield "log", f"positions {previous + 1} to {event.position - 1} are missing"
             previous = event.position
         for text, events in self.places.items():
             if len(events) > 1:
                 where = " and ".join(str(event.position) for event in events)
-                yield Violation("stored", f"the event {self._of(text)} is stored more than once: at {where}")
+                yield "stored", f"the event {self._of(text)} is stored more than once: at {where}"
             client, number, index = text.rsplit("/", 2)
             owner = self.by_append.get((client, int(number)))
             if owner is None or int(index) >= len(owner.invoked.events):
-                yield Violation(
-                    "stored", f"position {events[0].position} holds {self._of(text)}, which no client appended"
-                )
+                yield "stored", f"position {events[0].position} holds {self._of(text)}, which no client appended"
 
-    def check_stored(self) -> Iterator[Violation]:
+    def check_stored(self) -> Iterator[Finding]:
         for attempt in self.attempts:
             outcome = attempt.outcome
             if isinstance(outcome, Placed) and outcome.already:
@@ -182,77 +179,67 @@ class _Checker:
             elif isinstance(outcome, Placed):
                 yield from self._check_placed(attempt, outcome)
             elif not isinstance(outcome, Failed) and attempt.stored:
-                yield Violation("stored", f"{attempt} was refused, but position {attempt.first} holds its event")
+                yield "stored", f"{attempt} was refused, but position {attempt.first} holds its event"
             if attempt.stored:
                 yield from self._check_whole(attempt)
 
-    def _check_placed(self, attempt: _Attempt, placed: Placed) -> Iterator[Violation]:
+    def _check_placed(self, attempt: _Attempt, placed: Placed) -> Iterator[Finding]:
         for index in range(len(attempt.invoked.events)):
             if not self.places.get(mark(attempt.invoked.client, attempt.invoked.number, index)):
-                sentence = (
-                    f"event {index} of {attempt} was acknowledged from {placed.first} to {placed.last} and is lost"
-                )
-                yield Violation("stored", sentence)
+                told = f"was acknowledged from {placed.first} to {placed.last}"
+                yield "stored", f"event {index} of {attempt} {told} and is lost"
         if attempt.stored and (attempt.first, attempt.found[-1].position) != (placed.first, placed.last):
-            yield Violation(
-                "stored",
-                f"{attempt} was told positions {placed.first} to {placed.last}, "
-                f"but its events are at {attempt.first} to {attempt.found[-1].position}",
-            )
+            stored = f"{attempt.first} to {attempt.found[-1].position}"
+            told = f"{placed.first} to {placed.last}"
+            yield "stored", f"{attempt} was told positions {told}, but its events are at {stored}"
 
-    def _check_already(self, attempt: _Attempt, placed: Placed) -> Iterator[Violation]:
+    def _check_already(self, attempt: _Attempt, placed: Placed) -> Iterator[Finding]:
         if attempt.stored:
-            yield Violation("stored", f"{attempt} was told `already`, but position {attempt.first} holds its event")
+            yield "stored", f"{attempt} was told `already`, but position {attempt.first} holds its event"
         first, last = self.index.at.get(placed.first), self.index.at.get(placed.last)
         if first is None or last is None:
-            yield Violation("stored", f"{attempt} was told `already` at {placed.first}, where nothing is")
+            yield "stored", f"{attempt} was told `already` at {placed.first}, where nothing is"
             return
         ids = {event.id for event in attempt.invoked.events if event.id is not None}
         by_ids = bool(ids) and {first.id, last.id} <= ids
         unless = attempt.invoked.unless
         by_unless = unless is not None and matches(first, unless)
         if not by_ids and not by_unless:
-            sentence = f"{attempt} was told `already` at {placed.first}, which has neither its ids nor matches `unless`"
-            yield Violation("stored", sentence)
+            yield (
+                "stored",
+                f"{attempt} was told `already` at {placed.first}, which has neither its ids nor matches `unless`",
+            )
 
-    def _check_whole(self, attempt: _Attempt) -> Iterator[Violation]:
+    def _check_whole(self, attempt: _Attempt) -> Iterator[Finding]:
         expected, found = attempt.invoked.events, attempt.found
         if len(found) != len(expected) and isinstance(attempt.outcome, Failed):
-            yield Violation("stored", f"of {attempt}, which failed, {len(found)} of {len(expected)} events are stored")
+            yield "stored", f"of {attempt}, which failed, {len(found)} of {len(expected)} events are stored"
         start = bisect_right(self.index.positions, found[0].position) - 1
         if found != self.index.log[start : start + len(found)]:
             where = [event.position for event in found]
-            yield Violation(
-                "stored", f"the events of {attempt} are not next to each other in their order: {_shortened(where)}"
-            )
+            yield "stored", f"the events of {attempt} are not next to each other in their order: {_shortened(where)}"
         for event in found:
             index = int(event.metadata[MARK].rsplit("/", 1)[1])
             if event.event != expected[index]:
-                sentence = f"position {event.position} differs from what {attempt} gave as its event {index}"
-                yield Violation("stored", sentence)
+                yield "stored", f"position {event.position} differs from what {attempt} gave as its event {index}"
 
-    def check_conditions(self) -> Iterator[Violation]:
+    def check_conditions(self) -> Iterator[Finding]:
         for attempt in self.attempts:
             if not attempt.stored:
                 continue
-            for condition in attempt.invoked.conditions:
-                missed = self.index.first(condition.fail_if_events_match, condition.after, attempt.first)
-                if missed is not None:
-                    yield Violation(
-                        "condition",
-                        f"{attempt} is stored at {attempt.first}, although {missed.type!r} at {missed.position} "
-                        f"matches its condition and is after {condition.after}",
-                    )
+            guards = [
+                (each.fail_if_events_match, each.after, f"condition and is after {each.after}")
+                for each in attempt.invoked.conditions
+            ]
             if attempt.invoked.unless is not None:
-                missed = self.index.first(attempt.invoked.unless, 0, attempt.first)
+                guards.append((attempt.invoked.unless, 0, "`unless`"))
+            for query, after, guard in guards:
+                missed = self.index.first(query, after, attempt.first)
                 if missed is not None:
-                    yield Violation(
-                        "condition",
-                        f"{attempt} is stored at {attempt.first}, although {missed.type!r} at {missed.position} "
-                        "matches its `unless`",
-                    )
+                    where = f"{attempt} is stored at {attempt.first}, although {missed.type!r} at {missed.position}"
+                    yield "condition", f"{where} matches its {guard}"
 
-    def check_refusals(self) -> Iterator[Violation]:
+    def check_refusals(self) -> Iterator[Finding]:
         for attempt in self.attempts:
             outcome = attempt.outcome
             if isinstance(outcome, ConditionFailed):
@@ -260,31 +247,33 @@ class _Checker:
             elif isinstance(outcome, IdsOverlap):
                 stored = self.index.at.get(outcome.position)
                 if stored is None or stored.id != outcome.stored:
-                    sentence = f"{attempt} was refused for id {outcome.stored}, which is not at {outcome.position}"
-                    yield Violation("refusal", sentence)
+                    yield (
+                        "refusal",
+                        f"{attempt} was refused for id {outcome.stored}, which is not at {outcome.position}",
+                    )
             elif isinstance(outcome, CheckpointBehind) and not self._was_ahead(attempt, outcome):
                 where = f"checkpoint {outcome.name!r} at {outcome.current}, where no client put it"
-                yield Violation("refusal", f"{attempt} was refused for {where}")
+                yield "refusal", f"{attempt} was refused for {where}"
 
-    def _check_conflict(self, attempt: _Attempt, refusal: ConditionFailed) -> Iterator[Violation]:
+    def _check_conflict(self, attempt: _Attempt, refusal: ConditionFailed) -> Iterator[Finding]:
         condition, conflict = refusal.condition, refusal.conflict
         named = f"{attempt} was refused for {conflict.type!r} at {conflict.position}"
         stored = self.index.at.get(conflict.position)
         if condition not in attempt.invoked.conditions:
-            yield Violation("refusal", f"{named} by a condition that it did not have")
+            yield "refusal", f"{named} by a condition that it did not have"
         elif stored != conflict:
-            yield Violation("refusal", f"{named}, which is not in the log")
+            yield "refusal", f"{named}, which is not in the log"
         elif conflict.position <= condition.after:
-            yield Violation("refusal", f"{named}, which is not after {condition.after}")
+            yield "refusal", f"{named}, which is not after {condition.after}"
         elif not matches(conflict, condition.fail_if_events_match):
-            yield Violation("refusal", f"{named}, which does not match its condition")
+            yield "refusal", f"{named}, which does not match its condition"
         else:
             earlier = self.index.first(condition.fail_if_events_match, condition.after, conflict.position)
             if earlier is not None:
-                yield Violation("refusal", f"{named}, although the first conflict is at {earlier.position}")
+                yield "refusal", f"{named}, although the first conflict is at {earlier.position}"
             owner = self._owner(conflict)
             if owner is not None and attempt.answered_ns is not None and owner.invoked.at_ns > attempt.answered_ns:
-                yield Violation("refusal", f"{named}, which {owner} appended only later")
+                yield "refusal", f"{named}, which {owner} appended only later"
 
     def _was_ahead(self, attempt: _Attempt, refusal: CheckpointBehind) -> bool:
         return any(
@@ -294,21 +283,18 @@ class _Checker:
             for other in self.attempts
         )
 
-    def check_order(self) -> Iterator[Violation]:
+    def check_order(self) -> Iterator[Finding]:
         """From the last position down: no append above may have been acknowledged before one below began."""
         earliest: _Attempt | None = None
         stored = [attempt for attempt in self.attempts if attempt.stored]
         for attempt in sorted(stored, key=lambda attempt: attempt.first, reverse=True):
             if earliest is not None and _answer_ns(earliest) < attempt.invoked.at_ns:
-                yield Violation(
-                    "order",
-                    f"{earliest} was acknowledged before {attempt} began, "
-                    f"but has position {earliest.first}, above {attempt.first}",
-                )
+                place = f"has position {earliest.first}, above {attempt.first}"
+                yield "order", f"{earliest} was acknowledged before {attempt} began, but {place}"
             if attempt.answered_ns is not None and (earliest is None or attempt.answered_ns < _answer_ns(earliest)):
                 earliest = attempt
 
-    def check_checkpoints(self) -> Iterator[Violation]:
+    def check_checkpoints(self) -> Iterator[Finding]:
         """Of one name, each value is stored once, and they grow with the positions."""
         moved: dict[str, list[_Attempt]] = defaultdict(list)
         for attempt in self.attempts:
@@ -320,36 +306,35 @@ class _Checker:
             for attempt in attempts:
                 other = values.setdefault(_value(attempt), attempt)
                 if other is not attempt:
-                    sentence = f"{other} and {attempt} both moved checkpoint {name!r} to {_value(attempt)}"
-                    yield Violation("order", sentence)
+                    yield "order", f"{other} and {attempt} both moved checkpoint {name!r} to {_value(attempt)}"
             in_order = sorted((one for one in attempts if one.stored), key=lambda attempt: attempt.first)
             for one, two in pairwise(in_order):
                 if _value(one) > _value(two):
-                    yield Violation("order", f"{two} moved checkpoint {name!r} back to {_value(two)}, after {one}")
+                    yield "order", f"{two} moved checkpoint {name!r} back to {_value(two)}, after {one}"
 
-    def check_seen(self) -> Iterator[Violation]:
+    def check_seen(self) -> Iterator[Finding]:
         """A client that saw the log up to a position saw what is stored up to there now."""
         for saw in self.saw:
             seen = [position for position, _ in saw.events]
             if any(one >= two for one, two in pairwise(seen)):
-                yield Violation("seen", f"{saw} got positions out of order or twice: {_shortened(seen)}")
+                yield "seen", f"{saw} got positions out of order or twice: {_shortened(seen)}"
             expected = {event.position: event for event in self.index.matching(saw.query, saw.after, saw.upto)}
             missing = sorted(expected.keys() - set(seen))
             if missing:
                 owner = self._owner(expected[missing[0]])
                 sentence = f"{saw} did not see position {missing[0]}, of {owner or 'an unrecorded append'}"
-                yield Violation("seen", f"{sentence}: it was added below what had been seen, or skipped")
+                yield "seen", f"{sentence}: it was added below what had been seen, or skipped"
             for position, print_ in saw.events:
                 if position not in expected:
-                    yield Violation("seen", f"{saw} saw position {position}, which does not belong there or is gone")
+                    yield "seen", f"{saw} saw position {position}, which does not belong there or is gone"
                 elif print_ != fingerprint(expected[position]):
-                    yield Violation("seen", f"{saw} saw position {position} with other content than it has now")
+                    yield "seen", f"{saw} saw position {position} with other content than it has now"
                 else:
                     owner = self._owner(expected[position])
                     if owner is not None and owner.invoked.at_ns > saw.ended_ns:
-                        yield Violation("seen", f"{saw} saw position {position} before {owner} had begun")
+                        yield "seen", f"{saw} saw position {position} before {owner} had begun"
 
-    def check_freshness(self) -> Iterator[Violation]:
+    def check_freshness(self) -> Iterator[Finding]:
         """No reading reaches less far than what was acknowledged, or read, before it began."""
         known = [  # when, up to which position, and the sentence that says so
             (attempt.answered_ns, attempt.outcome.last, f"{attempt} was acknowledged")
@@ -367,7 +352,7 @@ class _Checker:
                     _, highest, by = known[place]
                 place += 1
             if saw.upto < highest:
-                yield Violation("seen", f"{saw} began after {by} up to {highest}, but reached only {saw.upto}")
+                yield "seen", f"{saw} began after {by} up to {highest}, but reached only {saw.upto}"
 
     def _owner(self, event: SequencedEvent) -> _Attempt | None:
         text = event.metadata.get(MARK)

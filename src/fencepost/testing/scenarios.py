@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timezone
 from typing import Any
 
@@ -25,8 +25,8 @@ from ..buckets import matches
 from ..decisions.contexts import clock, now
 from ..decisions.decorator import Decision
 from ..decisions.events import encode
+from ..decisions.execution import Decided
 from ..decisions.projections import Projection, fresh
-from ..decisions.results import Decided
 from ..decisions.steps import AppendEvents, AwaitRule, Notify, ReadEvents, Sleep, perform
 from ..model import Event, Placed, SequencedEvent
 
@@ -41,25 +41,21 @@ def given(*events: object) -> Given:
 class Given:
     """A history, on which a decision can be tried."""
 
-    def __init__(self, events: Iterable[object], moment: datetime | None = None) -> None:
+    def __init__(
+        self, events: Iterable[object], moment: datetime | None = None, log: Iterable[SequencedEvent] = ()
+    ) -> None:
         self._moment = moment
-        self._log: list[SequencedEvent] = []
+        self._log = list(log)
         with self._clock():
             _append(self._log, [encode(event) for event in _flat(events)])
 
     def at(self, moment: datetime) -> Given:
         """The same history, decided upon at the given time by `now()`."""
-        history = Given(())
-        history._log, history._moment = self._log, moment
-        return history
+        return Given((), moment, self._log)
 
     def and_(self, *events: object) -> Given:
         """More history; after `at`, recorded at that time."""
-        history = Given((), self._moment)
-        history._log = list(self._log)
-        with history._clock():
-            _append(history._log, [encode(event) for event in _flat(events)])
-        return history
+        return Given(events, self._moment, self._log)
 
     def when(self, decision: Decision[..., Any], /, *args: Any, **kwargs: Any) -> Then:
         """Take the decision. What it raises is kept for `then`, which must follow."""
@@ -84,11 +80,8 @@ class Given:
         assert actual == state, f"{folded!r} has {actual}, not {state}"
         return self
 
-    def _clock(self) -> ExitStack:
-        stack = ExitStack()
-        if self._moment is not None:
-            stack.enter_context(clock(self._moment))
-        return stack
+    def _clock(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._moment is None else clock(self._moment)
 
 
 class Then:
@@ -187,13 +180,7 @@ def _append(log: list[SequencedEvent], events: Iterable[Event]) -> Placed:
 
 
 def _flat(events: Iterable[Any]) -> list[Any]:
-    flat: list[Any] = []
-    for event in events:
-        if isinstance(event, (list, tuple)):
-            flat.extend(event)
-        else:
-            flat.append(event)
-    return flat
+    return [each for event in events for each in (event if isinstance(event, (list, tuple)) else (event,))]
 
 
 def _expected(events: Iterable[Any]) -> list[Any]:

@@ -1,7 +1,7 @@
-"""The methods that the contract suite calls on a store, as protocols.
+"""The stores that the contract suite runs on, all with the methods of `EventStore`.
 
-`EventStore` has them. `BlockingStore` gives them to an `AsyncEventStore`, by running an event
-loop in a thread and waiting for each call. So one suite tests both, and no test is written twice.
+`BlockingStore` gives these methods to an `AsyncEventStore`, by running an event loop in a thread and
+waiting for each call. So one suite tests both, and no test is written twice.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import cache, wraps
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar
 
 from ..aio import AsyncEventStore, AsyncReading, AsyncSubscription
 from ..core.engine import Engine
-from ..model import AppendCondition, Event, Placed, Query, SequencedEvent
+from ..model import Placed, SequencedEvent
 from ..store import EventStore
+
+if TYPE_CHECKING:
+    from .clients import ClientStore
 
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
@@ -24,54 +27,8 @@ Parameters = ParamSpec("Parameters")
 CHUNK_EVENTS: Final = 1_024  # taken from an awaitable reading in one hop between threads
 
 
-class Read(Protocol):
-    """As `Reading`."""
-
-    @property
-    def head(self) -> int: ...
-    def __iter__(self) -> Iterator[SequencedEvent]: ...
-    def __next__(self) -> SequencedEvent: ...
-
-
-class Subscribed(Protocol):
-    """As `Subscription`."""
-
-    @property
-    def position(self) -> int: ...
-    def stop(self) -> None: ...
-    def __iter__(self) -> Iterator[SequencedEvent]: ...
-    def __next__(self) -> SequencedEvent: ...
-
-
-class Store(Protocol):
-    """As `EventStore`."""
-
-    def append(
-        self,
-        events: Iterable[Event],
-        condition: AppendCondition | Iterable[AppendCondition] | None = None,
-        *,
-        unless: Query | None = None,
-        checkpoint: tuple[str, int] | None = None,
-    ) -> Placed: ...
-
-    def read(
-        self,
-        query: Query | None = None,
-        *,
-        after: int = 0,
-        upto: int | None = None,
-        limit: int | None = None,
-        backwards: bool = False,
-    ) -> Read: ...
-
-    def head(self) -> int: ...
-
-    def subscribe(self, query: Query | None = None, *, after: int = 0, timeout: float | None = None) -> Subscribed: ...
-
-    def checkpoint(self, name: str) -> int: ...
-
-    def close(self) -> None: ...
+# What the contract suite runs on. test_signatures.py holds that all of them have the same methods.
+Store: TypeAlias = "EventStore | BlockingStore | ClientStore"
 
 
 def engine_of(store: Store) -> Engine:
@@ -109,18 +66,18 @@ class BlockingStore:
         return self.run(self.awaitable.append(*args, **options))
 
     @_as(AsyncEventStore.read)
-    def read(self, *args: Any, **options: Any) -> BlockingReading:
+    def read(self, *args: Any, **options: Any) -> BlockingIterator:
         async def begin() -> AsyncReading:
             return await self.awaitable.read(*args, **options)
 
-        return BlockingReading(self, self.run(begin()))
+        return BlockingIterator(self, self.run(begin()), CHUNK_EVENTS)
 
     @_as(AsyncEventStore.subscribe)
-    def subscribe(self, *args: Any, **options: Any) -> BlockingSubscription:
+    def subscribe(self, *args: Any, **options: Any) -> BlockingIterator:
         async def subscribe() -> AsyncSubscription:
             return self.awaitable.subscribe(*args, **options)
 
-        return BlockingSubscription(self, self.run(subscribe()))
+        return BlockingIterator(self, self.run(subscribe()), 1)
 
     def head(self) -> int:
         return self.run(self.awaitable.head())
@@ -135,16 +92,26 @@ class BlockingStore:
         return asyncio.run_coroutine_threadsafe(verb, self._loop).result()
 
 
-class BlockingReading:
-    def __init__(self, store: BlockingStore, reading: AsyncReading) -> None:
+class BlockingIterator:
+    """A reading or a subscription of an awaitable store. It takes `chunk_events` at once from its source."""
+
+    def __init__(self, store: BlockingStore, source: Any, chunk_events: int) -> None:
         self._store = store
-        self._reading = reading
-        self._events = reading.__aiter__()
+        self._source = source
+        self._events = source.__aiter__()
+        self._chunk_events = chunk_events
         self._chunk: deque[SequencedEvent] = deque()
 
     @property
     def head(self) -> int:
-        return self._reading.head
+        return self._source.head  # type: ignore[no-any-return]
+
+    @property
+    def position(self) -> int:
+        return self._source.position  # type: ignore[no-any-return]
+
+    def stop(self) -> None:
+        self._source.stop()
 
     def __iter__(self) -> Iterator[SequencedEvent]:
         return self
@@ -159,38 +126,5 @@ class BlockingReading:
     async def _take(self) -> None:
         async for event in self._events:
             self._chunk.append(event)
-            if len(self._chunk) == CHUNK_EVENTS:
+            if len(self._chunk) == self._chunk_events:
                 return
-
-
-class BlockingSubscription:
-    def __init__(self, store: BlockingStore, subscription: AsyncSubscription) -> None:
-        self._store = store
-        self._subscription = subscription
-
-    @property
-    def position(self) -> int:
-        return self._store.run(self._position())
-
-    def stop(self) -> None:
-        self._store.run(self._stop())
-
-    def __iter__(self) -> Iterator[SequencedEvent]:
-        return self
-
-    def __next__(self) -> SequencedEvent:
-        event = self._store.run(self._next())
-        if event is None:
-            raise StopIteration
-        return event
-
-    async def _next(self) -> SequencedEvent | None:
-        async for event in self._subscription:
-            return event
-        return None
-
-    async def _position(self) -> int:
-        return self._subscription.position
-
-    async def _stop(self) -> None:
-        self._subscription.stop()

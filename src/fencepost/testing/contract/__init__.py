@@ -11,9 +11,8 @@ from .closing import Closing, Durability
 from .delivery import Delivery
 from .input import Input
 from .invented import ConflictsInvented
-from .matching import Matching
 from .missed import ConflictsMissed
-from .modelled import Modelled
+from .modelled import Matching, Modelled
 from .reading import Reading
 from .recording import RecordingContract, RestoringContract, SharedRecordingContract
 from .subscribing import Subscribing

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from ...aio import AsyncSubscription
 from ...core.engine import Capability, Engine
 from ...errors import StoreClosed
-from ...model import Event, SequencedEvent
+from ...model import Event
 from ..faults import PATIENCE_S, FaultyEngine, Gate, once
 from ..stores import BlockingStore, Store, engine_of
 from .base import Contract, events, positions, types
@@ -44,9 +44,7 @@ class Awaitable(Contract):
             second = asyncio.create_task(held.awaitable.append(events("Cancelled")))
             third = asyncio.create_task(held.awaitable.append(events("Third")))
             await asyncio.sleep(0)
-            second.cancel()
-            await asyncio.wait([second])
-            assert second.cancelled()
+            await _cancel(second)
             gate.open()
             await asyncio.gather(first, third)
 
@@ -62,9 +60,7 @@ class Awaitable(Contract):
         async def append() -> None:
             task = asyncio.create_task(held.awaitable.append(cancelled))
             await asyncio.to_thread(gate.wait_until_reached)
-            task.cancel()
-            await asyncio.wait([task])
-            assert task.cancelled()
+            await _cancel(task)
             gate.open()
 
         held.run(append())
@@ -73,19 +69,15 @@ class Awaitable(Contract):
         assert [event.id for event in store.read()] == [event.id for event in cancelled]
 
     def test_many_tasks_append_and_each_is_stored_once(self, store: BlockingStore) -> None:
-        awaitable = store.awaitable
-
         async def append_all() -> list[int]:
-            placed = await asyncio.gather(*[awaitable.append(events("A", f"task:{n}")) for n in range(200)])
+            placed = await asyncio.gather(*[store.awaitable.append(events("A", f"task:{n}")) for n in range(200)])
             return [one.first for one in placed]
 
         assert sorted(store.run(append_all())) == positions(store.read())
 
     def test_cancelled_tasks_leave_no_others_waiting(self, store: BlockingStore) -> None:
-        awaitable = store.awaitable
-
         async def append_some() -> tuple[int, int]:
-            tasks = [asyncio.create_task(awaitable.append(events("A", f"task:{n}"))) for n in range(200)]
+            tasks = [asyncio.create_task(store.awaitable.append(events("A", f"task:{n}"))) for n in range(200)]
             await asyncio.sleep(0)
             for task in tasks[::3]:
                 task.cancel()
@@ -104,11 +96,9 @@ class Awaitable(Contract):
 
         async def follow() -> list[int]:
             subscription = held.awaitable.subscribe(timeout=PATIENCE_S)
-            task = asyncio.create_task(_first(subscription))
+            task = asyncio.ensure_future(anext(subscription))
             await asyncio.to_thread(gate.wait_until_reached)
-            task.cancel()
-            await asyncio.wait([task])
-            assert task.cancelled()
+            await _cancel(task)
             gate.open()
             received = [(await anext(subscription)).position for _ in range(10)]
             subscription.stop()
@@ -117,17 +107,14 @@ class Awaitable(Contract):
         assert held.run(follow()) == positions(store.read())
 
     def test_a_subscriber_cancelled_while_it_waits_loses_nothing(self, store: BlockingStore) -> None:
-        awaitable = store.awaitable
-
         async def follow() -> list[str]:
-            subscription = awaitable.subscribe(timeout=PATIENCE_S)
+            subscription = store.awaitable.subscribe(timeout=PATIENCE_S)
             received = []
             for number in range(5):
-                task = asyncio.create_task(_first(subscription))
+                task = asyncio.ensure_future(anext(subscription))
                 await asyncio.sleep(0.005)
-                task.cancel()
-                await asyncio.wait([task])
-                await awaitable.append(events(f"Type{number}"))
+                await _cancel(task)
+                await store.awaitable.append(events(f"Type{number}"))
                 received.append((await anext(subscription)).type)
             subscription.stop()
             return received
@@ -135,29 +122,27 @@ class Awaitable(Contract):
         assert store.run(follow()) == [f"Type{number}" for number in range(5)]
 
     def test_a_reading_begins_when_it_is_awaited(self, store: BlockingStore) -> None:
-        awaitable = store.awaitable
-
         async def read() -> tuple[int, list[str]]:
-            await awaitable.append(events("Before"))
-            reading = await awaitable.read()
+            await store.awaitable.append(events("Before"))
+            reading = await store.awaitable.read()
             head = reading.head
-            await awaitable.append(events("After"))
+            await store.awaitable.append(events("After"))
             return head, [event.type async for event in reading]
 
         head, found = store.run(read())
         assert (positions(store.read(upto=head))[-1], found) == (head, ["Before"])
 
     def test_a_closed_store_says_so_to_what_was_begun_before(self, store: BlockingStore) -> None:
-        awaitable = store.awaitable
-
         async def read() -> None:
-            reading = awaitable.read()
-            await awaitable.close()
+            reading = store.awaitable.read()
+            await store.awaitable.close()
             with pytest.raises(StoreClosed):
                 await reading
 
         store.run(read())
 
 
-async def _first(subscription: AsyncSubscription) -> SequencedEvent:
-    return await anext(subscription)
+async def _cancel(task: asyncio.Future[Any]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()

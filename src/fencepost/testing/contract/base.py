@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from itertools import islice
-from typing import ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import pytest
 
 from ...core.engine import Engine
-from ...errors import AppendRefused
+from ...errors import AppendRefused, ConditionFailed
 from ...model import AppendCondition, Event, Placed, Query, SequencedEvent
 from ...store import EventStore
 from ..faults import PATIENCE_S, FaultyEngine, once
@@ -74,6 +74,7 @@ class Contract:
 
     @pytest.fixture
     def store(self) -> Iterator[Store]:
+        """A new store. Closing it after the test ends its subscriptions."""
         self._opened = self.open_store()
         with closing(self._opened):
             yield self._opened
@@ -131,6 +132,18 @@ def attempt(call: Callable[[], Placed]) -> Placed | AppendRefused:
         return call()
     except AppendRefused as refusal:
         return refusal
+
+
+def condition_fails(store: Store, *args: Any, **options: Any) -> ConditionFailed:
+    """Make an append whose condition must fail, and return its refusal."""
+    with pytest.raises(ConditionFailed) as failed:
+        store.append(*args, **options)
+    return failed.value
+
+
+def race(handles: Iterable[Store], *args: Any, **options: Any) -> list[Any]:
+    """Make the same append through all handles at the same time. Returns placements and refusals."""
+    return together(*[partial(attempt, partial(handle.append, *args, **options)) for handle in handles])
 
 
 def together(*calls: Callable[[], Result]) -> list[Result]:

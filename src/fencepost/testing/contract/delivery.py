@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
 from ...model import Query, SequencedEvent
 from ..faults import PATIENCE_S
-from ..stores import Store, Subscribed
+from ..stores import Store
 from .base import Contract, Running, contents, events, positions, tagged, take, together, typed
 
 WRITERS = 4
@@ -76,7 +77,6 @@ class Delivery(Contract):
             again.append(events("During", count=3))
         store.append(events("After", count=3))
         assert during + take(subscription, 9) == list(store.read())
-        subscription.stop()
 
     def test_20_a_reading_of_thousands_is_the_state_at_its_beginning_however_slow(
         self, store: Store, again: Store
@@ -109,7 +109,6 @@ class Delivery(Contract):
         past = take(subscription, 4_200)
         store.append(events("Live", "tag", count=3))
         assert past + take(subscription, 3) == list(store.read())
-        subscription.stop()
 
     @pytest.mark.parametrize("size", [1_023, 1_024, 1_025, 4_200])
     def test_20_a_subscriber_slower_than_the_writers_loses_nothing(self, store: Store, size: int) -> None:
@@ -121,7 +120,6 @@ class Delivery(Contract):
         received = live + take(subscription, size)
         store.append(events("Last", "tag", count=2))
         assert received + take(subscription, 2) == list(store.read())
-        subscription.stop()
 
     def test_20_a_slow_subscriber_gets_everything_while_others_go_on_writing(self, store: Store, again: Store) -> None:
         subscription = store.subscribe(tagged("tag"), timeout=PATIENCE_S)
@@ -140,7 +138,6 @@ class Delivery(Contract):
         for running in writing:
             running.result()
         assert received == list(store.read(tagged("tag")))
-        subscription.stop()
 
     def test_21_a_filter_that_matches_almost_nothing_moves_on_all_the_same(self, store: Store) -> None:
         needle = store.append(events("Rare", "needle")).first
@@ -157,8 +154,6 @@ class Delivery(Contract):
         assert positions(take(quiet, 1)) == [last]
         reading = store.read(tagged("needle"), after=needle, upto=head)
         assert (list(reading), reading.head) == ([], head)
-        subscription.stop()
-        quiet.stop()
 
     def test_21_the_position_of_a_live_subscriber_moves_on_although_nothing_matches(self, store: Store) -> None:
         store.append(events("Rare", "needle"))
@@ -168,7 +163,6 @@ class Delivery(Contract):
         while subscription.position < head:  # the follower needs a moment; if it never moves on, the suite hangs here
             assert list(subscription) == []
         assert subscription.position == head
-        subscription.stop()
 
     def _write(self, *handles: Store) -> None:
         def write(handle: Store, writer: int) -> None:
@@ -177,7 +171,7 @@ class Delivery(Contract):
 
         together(*[partial(write, handles[writer % len(handles)], writer) for writer in range(WRITERS)])
 
-    def _made_live(self, store: Store, subscription: Subscribed) -> list[SequencedEvent]:
+    def _made_live(self, store: Store, subscription: Iterator[SequencedEvent]) -> list[SequencedEvent]:
         """Take what is there, and one more that comes while the subscription waits for it."""
         past = take(subscription, 1)
         with Running(partial(store.append, events("Live", "tag"))):

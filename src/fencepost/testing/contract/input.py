@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from operator import methodcaller
 from typing import Any, Final
 from uuid import uuid4
 
 import pytest
 
 from ...errors import InvalidInput
-from ...model import (
-    MAX_APPEND_BYTES,
-    MAX_BUCKETS,
-    MAX_CONDITION_BUCKETS,
-    MAX_CONDITIONS,
-    MAX_DATA_BYTES,
-    MAX_EVENTS,
-    MAX_ITEMS,
-    MAX_METADATA_BYTES,
-    MAX_NAME_BYTES,
-    MAX_POSITION,
-    MAX_TAG_BYTES,
-    MAX_TAGS,
-    MAX_TYPE_BYTES,
-    MAX_TYPES,
-    AppendCondition,
-    Event,
-    Query,
-    QueryItem,
-    SequencedEvent,
-)
+from ...model import AppendCondition, Event, Query, QueryItem, SequencedEvent, limits
 from ..stores import Store
 from .base import Contract, contents, events, no_new, positions, tagged, typed
 
@@ -38,77 +20,67 @@ ODD_STRINGS = [
     "a%b", "*", "?", "$1", "NULL", "null", "\n", "\r\n", "\t", " ", " a ", "\x01", "\x7f", "\u00a0", "\u2028", "_e",
     "\U0001f600", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "e\u0301", "\u00e9", "\ufeff", "\uffff",
     "\U0010ffff", "0", "-1", "1e9", "true", "\u202eabc", "\u0130", "\u0131", "\u00df", "SS",
-    "--", ";", "); DROP TABLE events; --", "<b>", "&amp;", "\\u0000", "\\x00", "a" * MAX_TAG_BYTES,
-    "\u00e9" * (MAX_TAG_BYTES // 2), "\U0001f600" * (MAX_TAG_BYTES // 4),
+    "--", ";", "); DROP TABLE events; --", "<b>", "&amp;", "\\u0000", "\\x00", "a" * limits.MAX_TAG_BYTES,
+    "\u00e9" * (limits.MAX_TAG_BYTES // 2), "\U0001f600" * (limits.MAX_TAG_BYTES // 4),
 ]  # fmt: skip
 
 MALFORMED_STRINGS = {
     "the empty string": "",
     "64 KiB": "x" * 65_536,
-    "one byte too many": "x" * (MAX_TAG_BYTES + 1),
-    "one character too many": "\u00e9" * (MAX_TAG_BYTES // 2) + "x",
+    "one byte too many": "x" * (limits.MAX_TAG_BYTES + 1),
+    "one character too many": "\u00e9" * (limits.MAX_TAG_BYTES // 2) + "x",
     "NUL": "a\0b",
     "a lone surrogate": "a\ud800",
     "bytes": b"bytes",
     "a number": 5,
     "None": None,
 }
-assert MAX_TYPE_BYTES == MAX_NAME_BYTES == MAX_TAG_BYTES, "the lists above stand for all three"
+assert limits.MAX_TYPE_BYTES == limits.MAX_NAME_BYTES == limits.MAX_TAG_BYTES, "the lists above stand for all three"
 
 _ID: Final = uuid4()
+_LARGEST: Final = Event("A", data=bytes(limits.MAX_DATA_BYTES))
+
+append, read, subscribe, checkpoint = (
+    partial(methodcaller, verb) for verb in ("append", "read", "subscribe", "checkpoint")
+)
 
 # What is wrong, which field is named, and how to do it to a store.
 BAD_APPENDS: dict[str, tuple[str, Callable[[Store], object]]] = {
-    "no events": ("events", lambda store: store.append([])),
-    "one event instead of a list": ("events", lambda store: store.append(_any(Event("A")))),
-    "None instead of events": ("events", lambda store: store.append(_any(None))),
-    "a string instead of events": ("events[0]", lambda store: store.append(_any("A"))),
-    "something else among the events": ("events[1]", lambda store: store.append(_any([Event("A"), "B"]))),
-    "too many events": ("events", lambda store: store.append([Event("A")] * (MAX_EVENTS + 1))),
-    "too many bytes in all": (
-        "events",
-        lambda store: store.append([Event("A", data=bytes(MAX_DATA_BYTES))] * (MAX_APPEND_BYTES // MAX_DATA_BYTES + 1)),
-    ),
-    "the same id twice": ("events", lambda store: store.append([Event("A", id=_ID), Event("B", id=_ID)])),
-    "ids for some of the events": ("events", lambda store: store.append([Event("A", id=_ID), Event("B")])),
-    "a query as a condition": ("condition", lambda store: store.append(events("A"), _any(Query.all()))),
-    "a number as a condition": ("condition", lambda store: store.append(events("A"), _any(5))),
-    "something else among the conditions": (
-        "condition[1]",
-        lambda store: store.append(events("A"), _any([no_new(typed("B")), Query.all()])),
-    ),
-    "too many conditions": (
-        "condition",
-        lambda store: store.append(events("A"), [no_new(typed("B"))] * (MAX_CONDITIONS + 1)),
-    ),
-    "a condition as unless": ("unless", lambda store: store.append(events("A"), unless=_any(no_new(typed("B"))))),
-    "a name as a checkpoint": ("checkpoint", lambda store: store.append(events("A"), checkpoint=_any("name"))),
-    "three values as a checkpoint": (
-        "checkpoint",
-        lambda store: store.append(events("A"), checkpoint=_any(("a", 1, 2))),
-    ),
-    "a nameless checkpoint": ("checkpoint.name", lambda store: store.append(events("A"), checkpoint=("", 1))),
-    "a checkpoint below 0": ("checkpoint.position", lambda store: store.append(events("A"), checkpoint=("a", -1))),
-    "a checkpoint that is not an int": (
-        "checkpoint.position",
-        lambda store: store.append(events("A"), checkpoint=("a", _any(1.5))),
-    ),
+    "no events": ("events", append([])),
+    "one event instead of a list": ("events", append(Event("A"))),
+    "None instead of events": ("events", append(None)),
+    "a string instead of events": ("events[0]", append("A")),
+    "something else among the events": ("events[1]", append([Event("A"), "B"])),
+    "too many events": ("events", append([Event("A")] * (limits.MAX_EVENTS + 1))),
+    "too many bytes in all": ("events", append([_LARGEST] * (limits.MAX_APPEND_BYTES // limits.MAX_DATA_BYTES + 1))),
+    "the same id twice": ("events", append([Event("A", id=_ID), Event("B", id=_ID)])),
+    "ids for some of the events": ("events", append([Event("A", id=_ID), Event("B")])),
+    "a query as a condition": ("condition", append(events("A"), Query.all())),
+    "a number as a condition": ("condition", append(events("A"), 5)),
+    "something else among the conditions": ("condition[1]", append(events("A"), [no_new(typed("B")), Query.all()])),
+    "too many conditions": ("condition", append(events("A"), [no_new(typed("B"))] * (limits.MAX_CONDITIONS + 1))),
+    "a condition as unless": ("unless", append(events("A"), unless=no_new(typed("B")))),
+    "a name as a checkpoint": ("checkpoint", append(events("A"), checkpoint="name")),
+    "three values as a checkpoint": ("checkpoint", append(events("A"), checkpoint=("a", 1, 2))),
+    "a nameless checkpoint": ("checkpoint.name", append(events("A"), checkpoint=("", 1))),
+    "a checkpoint below 0": ("checkpoint.position", append(events("A"), checkpoint=("a", -1))),
+    "a checkpoint that is not an int": ("checkpoint.position", append(events("A"), checkpoint=("a", 1.5))),
 }
 
 BAD_READS: dict[str, tuple[str, Callable[[Store], object]]] = {
-    "a type instead of a query": ("query", lambda store: store.read(_any("A"))),
-    "after below 0": ("after", lambda store: store.read(after=-1)),
-    "after beyond all positions": ("after", lambda store: store.read(after=MAX_POSITION + 1)),
-    "after that is not an int": ("after", lambda store: store.read(after=_any("1"))),
-    "after that is a bool": ("after", lambda store: store.read(after=True)),
-    "upto below 0": ("upto", lambda store: store.read(upto=-1)),
-    "upto that is not an int": ("upto", lambda store: store.read(upto=_any(1.0))),
-    "limit of 0": ("limit", lambda store: store.read(limit=0)),
-    "limit that is not an int": ("limit", lambda store: store.read(limit=_any("1"))),
-    "a subscription to a type": ("query", lambda store: store.subscribe(_any("A"))),
-    "a subscription after -1": ("after", lambda store: store.subscribe(after=-1)),
-    "the checkpoint without a name": ("checkpoint", lambda store: store.checkpoint("")),
-    "the checkpoint named by a number": ("checkpoint", lambda store: store.checkpoint(_any(1))),
+    "a type instead of a query": ("query", read("A")),
+    "after below 0": ("after", read(after=-1)),
+    "after beyond all positions": ("after", read(after=limits.MAX_POSITION + 1)),
+    "after that is not an int": ("after", read(after="1")),
+    "after that is a bool": ("after", read(after=True)),
+    "upto below 0": ("upto", read(upto=-1)),
+    "upto that is not an int": ("upto", read(upto=1.0)),
+    "limit of 0": ("limit", read(limit=0)),
+    "limit that is not an int": ("limit", read(limit="1")),
+    "a subscription to a type": ("query", subscribe("A")),
+    "a subscription after -1": ("after", subscribe(after=-1)),
+    "the checkpoint without a name": ("checkpoint", checkpoint("")),
+    "the checkpoint named by a number": ("checkpoint", checkpoint(1)),
 }
 
 
@@ -140,7 +112,7 @@ class Input(Contract):
         assert [dict(event.metadata) for event in store.read()] == given
 
     def test_22_metadata_up_to_the_limit_is_stored_and_none_is_empty(self, store: Store) -> None:
-        largest = {"m": "x" * (MAX_METADATA_BYTES - len('{"m":""}'))}
+        largest = {"m": "x" * (limits.MAX_METADATA_BYTES - len('{"m":""}'))}
         store.append([Event("Described", metadata=largest), Event("Plain")])
         assert [event.metadata for event in store.read()] == [largest, {}]
 
@@ -162,13 +134,13 @@ class Input(Contract):
             b'{"a": 1}',
             b'  {"a":  1.0}\n',
             *[bytes([byte]) for byte in range(256)],
-            bytes(MAX_DATA_BYTES),
-            b"\xff" * MAX_DATA_BYTES,
+            bytes(limits.MAX_DATA_BYTES),
+            b"\xff" * limits.MAX_DATA_BYTES,
         ]
         store.append([Event("Stored", data=data) for data in given])
         assert [event.data for event in store.read()] == given
 
-    @pytest.mark.parametrize("count", [0, 1, MAX_TAGS])
+    @pytest.mark.parametrize("count", [0, 1, limits.MAX_TAGS])
     def test_22_so_many_tags_are_stored_and_each_subset_matches(self, store: Store, count: int) -> None:
         tags = [f"tag:{number}" for number in range(count)]
         placed = store.append([Event("Tagged", tags=tags), Event("Tagged", tags={"other"})])
@@ -179,7 +151,7 @@ class Input(Contract):
                 assert positions(store.read(tagged(*subset))) == [placed.first]
                 assert positions(store.read(Query.of(types={"Tagged"}, tags=subset))) == [placed.first]
 
-    @pytest.mark.parametrize("count", [MAX_TAGS + 1, 65])
+    @pytest.mark.parametrize("count", [limits.MAX_TAGS + 1, 65])
     def test_22_more_tags_are_refused(self, store: Store, count: int) -> None:
         tags = {f"tag:{number}" for number in range(count)}
         self._refuses(store, "tags", lambda: store.append([Event("Tagged", tags=tags)]))
@@ -207,13 +179,15 @@ class Input(Contract):
         self._refuses(store, "data", lambda: store.append([Event("Good"), Event("Bad", data=_any(data))]))
 
     def test_22_too_much_data_is_refused_with_its_size_and_the_limit(self, store: Store) -> None:
-        refused = self._refuses(store, "data", lambda: store.append([Event("Big", data=bytes(MAX_DATA_BYTES + 1))]))
-        assert str(MAX_DATA_BYTES + 1) in str(refused)
-        assert f"limit is {MAX_DATA_BYTES}" in str(refused)
+        refused = self._refuses(
+            store, "data", lambda: store.append([Event("Big", data=bytes(limits.MAX_DATA_BYTES + 1))])
+        )
+        assert str(limits.MAX_DATA_BYTES + 1) in str(refused)
+        assert f"limit is {limits.MAX_DATA_BYTES}" in str(refused)
 
     @pytest.mark.parametrize(
         "metadata",
-        [{"m": "x" * MAX_METADATA_BYTES}, {"m": 1}, {1: "m"}, {"m": None}, {"m": "\ud800"}, ["m"], "m"],
+        [{"m": "x" * limits.MAX_METADATA_BYTES}, {"m": 1}, {1: "m"}, {"m": None}, {"m": "\ud800"}, ["m"], "m"],
         ids=["too much", "a number", "a numbered name", "None", "a lone surrogate", "a list", "a string"],
     )
     def test_22_malformed_metadata_is_refused(self, store: Store, metadata: object) -> None:
@@ -224,34 +198,34 @@ class Input(Contract):
 
     def test_22_a_query_of_no_items_or_too_many_is_refused(self, store: Store) -> None:
         self._refuses(store, "items", lambda: store.read(Query([])))
-        self._refuses(store, "items", lambda: store.read(Query([QueryItem(types={"A"})] * (MAX_ITEMS + 1))))
+        self._refuses(store, "items", lambda: store.read(Query([QueryItem(types={"A"})] * (limits.MAX_ITEMS + 1))))
         self._refuses(store, "items[0]", lambda: store.read(Query(_any([Query.all()]))))
         self._refuses(store, "items", lambda: store.read(Query(_any(None))))
-        self._refuses(store, "types", lambda: store.read(typed(*map(str, range(MAX_TYPES + 1)))))
+        self._refuses(store, "types", lambda: store.read(typed(*map(str, range(limits.MAX_TYPES + 1)))))
 
     def test_22_items_times_types_have_a_limit_in_one_query(self, store: Store) -> None:
-        types = [f"Type{number}" for number in range(MAX_BUCKETS // 10)]
+        types = [f"Type{number}" for number in range(limits.MAX_BUCKETS // 10)]
         items = [QueryItem(types=types, tags={f"tag:{number}"}) for number in range(10)]
         assert list(store.read(Query(items))) == []
         refused = self._refuses(store, "items", lambda: store.read(Query([*items, QueryItem()])))
-        assert str(MAX_BUCKETS + 1) in str(refused)
-        assert f"limit is {MAX_BUCKETS}" in str(refused)
+        assert str(limits.MAX_BUCKETS + 1) in str(refused)
+        assert f"limit is {limits.MAX_BUCKETS}" in str(refused)
         self._refuses(store, "items", lambda: store.read(Query(items) | Query.of(types={"One"}, tags={"more"})))
 
     def test_22_the_conditions_of_one_append_have_a_limit_together(self, store: Store) -> None:
         half = Query(
-            QueryItem(types={"A", "B"}, tags={f"tag:{number}"}) for number in range(MAX_CONDITION_BUCKETS // 4)
+            QueryItem(types={"A", "B"}, tags={f"tag:{number}"}) for number in range(limits.MAX_CONDITION_BUCKETS // 4)
         )
         most = [no_new(half), no_new(half)]
         assert store.append(events("Decided"), most).first
         assert store.append(events("Decided"), most[0], unless=half).first
         one = tagged("one more")
         refused = self._refuses(store, "condition", lambda: store.append(events("A"), [*most, no_new(one)]))
-        assert str(MAX_CONDITION_BUCKETS + 1) in str(refused)
-        assert str(MAX_CONDITION_BUCKETS) in str(refused)
+        assert str(limits.MAX_CONDITION_BUCKETS + 1) in str(refused)
+        assert str(limits.MAX_CONDITION_BUCKETS) in str(refused)
         self._refuses(store, "unless", lambda: store.append(events("A"), most, unless=one))
 
-    @pytest.mark.parametrize("after", [-1, MAX_POSITION + 1, 1.5, "1", None, True])
+    @pytest.mark.parametrize("after", [-1, limits.MAX_POSITION + 1, 1.5, "1", None, True])
     def test_22_a_condition_after_no_position_is_refused(self, store: Store, after: object) -> None:
         self._refuses(
             store, "after", lambda: store.append(events("A"), AppendCondition(Query.all(), after=_any(after)))
@@ -286,17 +260,17 @@ class Input(Contract):
             assert placed.last - placed.first + 1 == 70_000
 
     def test_22_a_query_of_the_most_items_is_answered(self, store: Store) -> None:
-        placed = store.append([Event("A", tags={f"tag:{number}"}) for number in range(0, 2 * MAX_ITEMS, 2)])
-        items = [QueryItem(types={"A"}, tags={f"tag:{number}"}) for number in range(MAX_ITEMS)]
-        assert len(list(store.read(Query(items)))) == MAX_ITEMS // 2
-        condition = no_new(Query(items[:MAX_CONDITION_BUCKETS]), placed.last)
+        placed = store.append([Event("A", tags={f"tag:{number}"}) for number in range(0, 2 * limits.MAX_ITEMS, 2)])
+        items = [QueryItem(types={"A"}, tags={f"tag:{number}"}) for number in range(limits.MAX_ITEMS)]
+        assert len(list(store.read(Query(items)))) == limits.MAX_ITEMS // 2
+        condition = no_new(Query(items[: limits.MAX_CONDITION_BUCKETS]), placed.last)
         assert store.append(events("Decided"), condition).first > placed.last
 
     def test_22_the_most_types_in_one_item_are_answered(self, store: Store) -> None:
-        store.append([Event(f"Type{number}", tags={"tag"}) for number in range(0, 2 * MAX_TYPES, 2)])
-        names = [f"Type{number}" for number in range(MAX_TYPES)]
-        assert len(list(store.read(typed(*names)))) == MAX_TYPES // 2
-        assert len(list(store.read(Query.of(types=names, tags={"tag"})))) == MAX_TYPES // 2
+        store.append([Event(f"Type{number}", tags={"tag"}) for number in range(0, 2 * limits.MAX_TYPES, 2)])
+        names = [f"Type{number}" for number in range(limits.MAX_TYPES)]
+        assert len(list(store.read(typed(*names)))) == limits.MAX_TYPES // 2
+        assert len(list(store.read(Query.of(types=names, tags={"tag"})))) == limits.MAX_TYPES // 2
 
     def test_an_event_is_read_as_it_was_appended(self, store: Store) -> None:
         given = [

@@ -6,11 +6,11 @@ from uuid import uuid4
 
 import pytest
 
-from ...errors import ConditionFailed, StoreUnavailable
+from ...errors import StoreUnavailable
 from ...model import MAX_POSITION, Event, Query
 from ..faults import once, raising
 from ..stores import Store
-from .base import Contract, events, no_new, positions, tagged, typed, types
+from .base import Contract, condition_fails, events, no_new, positions, tagged, typed, types
 
 NEAR_MISSES = {
     "the same type and another tag": Event("Reserved", tags={"seat:2"}),
@@ -46,8 +46,7 @@ class ConflictsInvented(Contract):
 
     def test_12_after_just_below_the_last_match_it_is_a_conflict(self, store: Store) -> None:
         match = store.append(events("Reserved", "seat:1"))
-        with pytest.raises(ConditionFailed):
-            store.append(events("Reserved", "seat:1"), no_new(tagged("seat:1"), match.first - 1))
+        condition_fails(store, events("Reserved", "seat:1"), no_new(tagged("seat:1"), match.first - 1))
 
     def test_12_after_above_the_last_match_is_no_conflict(self, store: Store) -> None:
         store.append(events("Reserved", "seat:1"))
@@ -80,17 +79,15 @@ class ConflictsInvented(Contract):
         assert list(reading) == []
         assert reading.head == 0
         store.append(events("Reserved", "seat:1"), no_new(tagged("seat:1"), reading.head))
-        with pytest.raises(ConditionFailed):
-            store.append(events("Reserved", "seat:1"), no_new(tagged("seat:1"), reading.head))
+        condition_fails(store, events("Reserved", "seat:1"), no_new(tagged("seat:1"), reading.head))
 
     def test_14_the_boundary_of_a_limited_read_is_the_last_event_that_it_delivered(self, store: Store) -> None:
         store.append(events("Reserved", "seat:1", count=5))
         reading = store.read(tagged("seat:1"), limit=2)
         delivered = positions(reading)
         assert reading.head == delivered[-1] < store.head()
-        with pytest.raises(ConditionFailed) as failed:
-            store.append(events("Reserved", "seat:1"), no_new(tagged("seat:1"), reading.head))
-        assert failed.value.conflict.position == positions(store.read(tagged("seat:1")))[2]
+        failed = condition_fails(store, events("Reserved", "seat:1"), no_new(tagged("seat:1"), reading.head))
+        assert failed.conflict.position == positions(store.read(tagged("seat:1")))[2]
 
     def test_14_the_boundary_of_a_limited_read_that_reached_the_end_is_the_head(self, store: Store) -> None:
         store.append(events("Reserved", "seat:1", count=2))
@@ -115,8 +112,7 @@ class ConflictsInvented(Contract):
         reading = store.read(tagged("seat:1"), upto=third)
         assert len(list(reading)) == 3
         assert reading.head == third
-        with pytest.raises(ConditionFailed):
-            store.append(events("Reserved", "seat:1"), no_new(tagged("seat:1"), reading.head))
+        condition_fails(store, events("Reserved", "seat:1"), no_new(tagged("seat:1"), reading.head))
 
     def test_15_the_own_events_of_an_append_are_no_conflict(self, store: Store) -> None:
         placed = store.append(events("Reserved", "seat:1", count=3), no_new(tagged("seat:1")))

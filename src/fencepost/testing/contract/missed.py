@@ -11,7 +11,21 @@ from ...core.judging import Append, Conflicting
 from ...errors import ConditionFailed
 from ...model import AppendCondition, Event, Placed, Query, QueryItem
 from ..stores import Store, engine_of
-from .base import BLOCKED_S, Contract, Running, attempt, events, no_new, positions, tagged, together, typed, types
+from .base import (
+    BLOCKED_S,
+    Contract,
+    Running,
+    attempt,
+    condition_fails,
+    events,
+    no_new,
+    positions,
+    race,
+    tagged,
+    together,
+    typed,
+    types,
+)
 
 # Three ways to name the same events: by their tag, by their type, by nothing at all.
 WAYS = {"tags and no types": tagged("seat:1"), "types and no tags": typed("Reserved"), "neither": Query.all()}
@@ -21,11 +35,7 @@ class ConflictsMissed(Contract):
     def test_01_of_n_racers_with_the_same_stale_condition_exactly_one_wins(self, store: Store, again: Store) -> None:
         seat = tagged("seat:1")
         seen = store.append(events("Added", "seat:1")).last
-        racers = [
-            partial(attempt, partial(handle.append, events("Reserved", "seat:1"), no_new(seat, seen)))
-            for handle in [store, again] * 8
-        ]
-        outcomes = together(*racers)
+        outcomes = race([store, again] * 8, events("Reserved", "seat:1"), no_new(seat, seen))
         winners = [outcome for outcome in outcomes if isinstance(outcome, Placed)]
         losers = [outcome for outcome in outcomes if isinstance(outcome, ConditionFailed)]
         assert (len(winners), len(losers)) == (1, 15)
@@ -38,9 +48,8 @@ class ConflictsMissed(Contract):
         seen = store.append(events("Added", "seat:1")).last
         with self.older_transaction():
             winner = again.append(events("Reserved", "seat:1"), no_new(tagged("seat:1"), seen))
-            with pytest.raises(ConditionFailed) as failed:
-                store.append(events("Reserved", "seat:1"), no_new(tagged("seat:1"), seen))
-            assert failed.value.conflict.position == winner.first
+            failed = condition_fails(store, events("Reserved", "seat:1"), no_new(tagged("seat:1"), seen))
+            assert failed.conflict.position == winner.first
 
     def test_03_a_stale_condition_fails_although_its_append_began_before_the_winner(
         self, store: Store, again: Store
@@ -54,9 +63,8 @@ class ConflictsMissed(Contract):
 
         engine, late = self.faulty(store)
         engine.before = win
-        with pytest.raises(ConditionFailed) as failed:
-            late.append(events("Reserved", "seat:1"), no_new(tagged("seat:1"), seen))
-        assert failed.value.conflict.position == won[0].first
+        failed = condition_fails(late, events("Reserved", "seat:1"), no_new(tagged("seat:1"), seen))
+        assert failed.conflict.position == won[0].first
 
     @pytest.mark.parametrize(
         "conflict",
@@ -73,9 +81,7 @@ class ConflictsMissed(Contract):
             ]
         )
         placed = store.append([conflict])
-        with pytest.raises(ConditionFailed) as failed:
-            store.append([Event("Decided")], no_new(query))
-        assert failed.value.conflict.position == placed.first
+        assert condition_fails(store, [Event("Decided")], no_new(query)).conflict.position == placed.first
 
     @pytest.mark.parametrize("flattened", [Event("A", tags={"2"}), Event("B", tags={"1"}), Event("D", tags={"1", "2"})])
     def test_04_an_event_that_only_mixes_the_items_is_no_conflict(self, store: Store, flattened: Event) -> None:
@@ -87,20 +93,15 @@ class ConflictsMissed(Contract):
     def test_05_a_stale_condition_with(self, store: Store, way: str) -> None:
         seen = store.append(events("Reserved", "seat:1")).last
         winner = store.append(events("Reserved", "seat:1"), no_new(WAYS[way], seen))
-        with pytest.raises(ConditionFailed) as failed:
-            store.append(events("Reserved", "seat:1"), no_new(WAYS[way], seen))
-        assert failed.value.conflict.position == winner.first
-        assert failed.value.condition == no_new(WAYS[way], seen)
+        failed = condition_fails(store, events("Reserved", "seat:1"), no_new(WAYS[way], seen))
+        assert failed.conflict.position == winner.first
+        assert failed.condition == no_new(WAYS[way], seen)
 
     @pytest.mark.parametrize("way", WAYS)
     def test_05_racing_stale_conditions_with(self, store: Store, again: Store, way: str) -> None:
         for _ in range(5):
             seen = store.head()
-            racers = [
-                partial(attempt, partial(handle.append, events("Reserved", "seat:1"), no_new(WAYS[way], seen)))
-                for handle in [store, again] * 3
-            ]
-            outcomes = together(*racers)
+            outcomes = race([store, again] * 3, events("Reserved", "seat:1"), no_new(WAYS[way], seen))
             assert sum(isinstance(outcome, Placed) for outcome in outcomes) == 1
             assert sum(isinstance(outcome, ConditionFailed) for outcome in outcomes) == 5
 
@@ -216,31 +217,28 @@ class ConflictsMissed(Contract):
         second = store.read(tagged("customer:1"))
         list(second)
         both = [no_new(tagged("account:1"), first.head), no_new(tagged("customer:1"), second.head)]
-        with pytest.raises(ConditionFailed) as failed:
-            store.append(events("Paid", "account:1", "customer:1"), both)
-        assert failed.value.condition == both[0]
-        assert failed.value.conflict.position == conflict.first > account
+        failed = condition_fails(store, events("Paid", "account:1", "customer:1"), both)
+        assert failed.condition == both[0]
+        assert failed.conflict.position == conflict.first > account
 
     @pytest.mark.parametrize("failing", [0, 1, 2])
     def test_10_of_several_conditions_each_one_is_checked(self, store: Store, failing: int) -> None:
         conditions = [no_new(tagged(f"tag:{number}")) for number in range(3)]
         conflict = store.append(events("Happened", f"tag:{failing}"))
-        with pytest.raises(ConditionFailed) as failed:
-            store.append(events("Decided"), conditions)
-        assert failed.value.condition == conditions[failing]
-        assert failed.value.conflict.position == conflict.first
+        failed = condition_fails(store, events("Decided"), conditions)
+        assert failed.condition == conditions[failing]
+        assert failed.conflict.position == conflict.first
 
     def test_the_conflict_is_the_first_one_after_the_condition(self, store: Store) -> None:
         seen = store.append(events("Added", "seat:1")).last
         store.append(events("Added", "seat:2", count=3))
         placed = store.append(events("Reserved", "seat:1", count=3))
         condition = AppendCondition(tagged("seat:1") | typed("Never"), after=seen)
-        with pytest.raises(ConditionFailed) as failed:
-            store.append(events("Reserved", "seat:1"), condition)
-        assert failed.value.condition == condition
-        assert failed.value.conflict.position == placed.first
-        assert failed.value.conflict == next(iter(store.read(tagged("seat:1"), after=seen)))
-        assert matches(failed.value.conflict, condition.fail_if_events_match)
+        failed = condition_fails(store, events("Reserved", "seat:1"), condition)
+        assert failed.condition == condition
+        assert failed.conflict.position == placed.first
+        assert failed.conflict == next(iter(store.read(tagged("seat:1"), after=seen)))
+        assert matches(failed.conflict, condition.fail_if_events_match)
 
     def test_a_refused_append_stores_nothing(self, store: Store) -> None:
         head = store.append(events("Added", "seat:1")).last

@@ -1,6 +1,9 @@
-"""The store against a model of it, in sequences of calls that Hypothesis generates.
+"""The store against the definition of matching and against a model of the store, in cases that Hypothesis generates.
 
-The model is a list of events, the definition of matching, and the rules of an append in a few lines. A Hypothesis
+Each engine finds matches in its own way, by an index, in SQL or by conflict keys. `Matching` compares all of these ways
+with `fencepost.buckets.matches`.
+
+The model is a list of events, the definition of matching, and the rules of an append in a few lines. In `Modelled`, a
 state machine looks for a sequence of calls after which store and model differ, and shortens it. Where positions have
 gaps the model takes them from the store: it predicts the order of events and which appends are accepted, never a
 position.
@@ -11,7 +14,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 from uuid import UUID
 
-from hypothesis import HealthCheck, note, settings
+from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -20,7 +23,59 @@ from ...errors import AppendRefused, CheckpointBehind, ConditionFailed, IdsOverl
 from ...model import AppendCondition, Event, Placed, Query, SequencedEvent
 from .. import strategies
 from ..stores import Store
-from .base import Contract
+from .base import Contract, attempt, positions, take
+
+ASKED = st.lists(strategies.queries, min_size=12, max_size=24)
+
+
+class Matching(Contract):
+    matching_examples: ClassVar[int] = 5
+    """How many generated logs are tried; each of them with a dozen or more queries."""
+
+    def test_every_verb_matches_as_the_kernel_defines_it(self) -> None:
+        @given(log=strategies.logs, asked=ASKED, split=st.integers(1, 24))
+        @settings(max_examples=self.matching_examples, deadline=None, suppress_health_check=list(HealthCheck))
+        def compare(log: list[Event], asked: list[Query], split: int) -> None:
+            store = self.open_store()
+            try:
+                # Two appends, so that an index of the newest events and an older one can both be in use.
+                for part in (log[:split], log[split:]):
+                    if part:
+                        store.append(part)
+                for query in asked:
+                    _compare(store, query)
+            finally:
+                store.close()
+
+        compare()
+
+
+def _compare(store: Store, query: Query) -> None:
+    log = list(store.read())
+    matching = [event for event in log if matches(event, query)]
+    assert list(store.read(query)) == matching
+    assert list(store.read(query, backwards=True)) == matching[::-1]
+    subscription = store.subscribe(query, timeout=0)
+    assert take(subscription, len(log) + 1) == matching
+    subscription.stop()
+    middle = log[len(log) // 2].position
+    for after in (0, middle):
+        _compare_condition(store, AppendCondition(query, after=after), matching)
+    _compare_unless(store, query, matching)
+
+
+def _compare_condition(store: Store, condition: AppendCondition, matching: list[SequencedEvent]) -> None:
+    """A checkpoint that does not grow refuses the append afterwards, so the log stays as it is."""
+    conflicts = [position for position in positions(matching) if position > condition.after]
+    outcome = attempt(lambda: store.append([], condition, checkpoint=("never", 0)))
+    found = [outcome.conflict.position] if isinstance(outcome, ConditionFailed) else []
+    assert found == conflicts[:1]
+
+
+def _compare_unless(store: Store, query: Query, matching: list[SequencedEvent]) -> None:
+    outcome = attempt(lambda: store.append([], unless=query, checkpoint=("never", 0)))
+    found = [outcome.first] if isinstance(outcome, Placed) else []
+    assert found == positions(matching)[:1]
 
 
 class Modelled(Contract):

@@ -10,10 +10,10 @@ from uuid import uuid4
 import pytest
 
 from ...core.judging import Append
-from ...errors import ConditionFailed, InvalidInput
+from ...errors import InvalidInput
 from ...model import AppendCondition, Event, Placed, Query, RecordedAppend, encode_conditions
 from ...store import EventStore
-from .base import attempt, events, no_new, tagged, together, typed
+from .base import attempt, condition_fails, events, no_new, tagged, together, typed
 
 
 class RecordingContract:
@@ -41,8 +41,7 @@ class RecordingContract:
     def test_what_is_refused_or_there_already_leaves_no_record(self, recording: EventStore) -> None:
         identified = [Event("Opened", tags={"wallet:1"}, id=uuid4())]
         recording.append(identified)
-        with pytest.raises(ConditionFailed):
-            recording.append(events("Opened"), no_new(tagged("wallet:1")))
+        condition_fails(recording, events("Opened"), no_new(tagged("wallet:1")))
         assert recording.append(identified).already
         assert recording.append(events("Opened"), unless=tagged("wallet:1")).already
         recording.append([], no_new(tagged("wallet:2")), checkpoint=("consumer", 1))
@@ -162,9 +161,7 @@ class RestoringContract:
         log = list(source.read())
         target.restore(log)
         for store in (source, target):
-            with pytest.raises(ConditionFailed) as failed:
-                store.append(events("C"), no_new(tagged("n:5"), after=5))
-            assert failed.value.conflict == log[5]
+            assert condition_fails(store, events("C"), no_new(tagged("n:5"), after=5)).conflict == log[5]
             assert store.append([log[3].event]) == Placed(log[3].position, log[3].position, already=True)
             assert store.append(events("C"), no_new(tagged("n:5"), after=6)).first == log[-1].position + 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from itertools import chain
 
@@ -10,7 +11,7 @@ import pytest
 from ...errors import StoreClosed
 from ...model import Event, Query, QueryItem, SequencedEvent
 from ..faults import PATIENCE_S, once, raising
-from ..stores import Store, Subscribed
+from ..stores import Store
 from .base import Contract, Running, events, positions, tagged, take, together, typed, types
 
 
@@ -21,7 +22,6 @@ class Subscribing(Contract):
         past = take(subscription, 3)
         store.append(events("New", count=2))
         assert past + take(subscription, 2) == list(store.read())
-        subscription.stop()
 
     def test_what_comes_while_the_subscriber_waits_wakes_it(self, store: Store, again: Store) -> None:
         subscription = store.subscribe(typed("New"), timeout=PATIENCE_S)
@@ -30,26 +30,22 @@ class Subscribing(Contract):
             assert not waiting.ended(0.05)
             placed = writer.append(events("Other") + events("New"))
             assert positions(waiting.result()) == [placed.last]
-        subscription.stop()
 
     def test_only_what_comes_after_after_is_delivered(self, store: Store) -> None:
         seen = store.append(events("Past", count=3)).first
         subscription = store.subscribe(after=seen, timeout=0)
         assert positions(subscription) == positions(store.read(after=seen))
-        subscription.stop()
 
     def test_a_subscription_from_the_head_delivers_only_what_is_new(self, store: Store) -> None:
         head = store.append(events("Past", count=3)).last
         subscription = store.subscribe(after=head, timeout=PATIENCE_S)
         store.append(events("New", count=2))
         assert types(take(subscription, 2)) == ["New", "New"]
-        subscription.stop()
 
     def test_with_no_patience_at_all_the_past_is_delivered_whole(self, store: Store) -> None:
         store.append(events("Past", count=2_500))
         subscription = store.subscribe(timeout=0)
         assert len(list(subscription)) == 2_500
-        subscription.stop()
 
     def test_after_a_silence_the_iteration_ends_and_can_be_taken_up_again(self, store: Store) -> None:
         subscription = store.subscribe(timeout=0.02)
@@ -60,7 +56,6 @@ class Subscribing(Contract):
             while len(received) < len(list(store.read())):
                 received += subscription
         assert received == list(store.read())
-        subscription.stop()
 
     def test_stopping_ends_the_iteration(self, store: Store) -> None:
         store.append(events("Past", count=3))
@@ -114,7 +109,6 @@ class Subscribing(Contract):
         assert subscription.position == log[0]
         assert next(subscription).position == log[1] == subscription.position
         assert next(subscription).position == log[2] == subscription.position
-        subscription.stop()
 
     def test_a_subscription_from_the_position_of_another_goes_on_where_it_ended(self, store: Store) -> None:
         store.append(events("A") + events("B") + events("A"))
@@ -133,7 +127,6 @@ class Subscribing(Contract):
         subscription = store.subscribe(typed("Never"), timeout=0)
         assert list(subscription) == []
         assert subscription.position == head
-        subscription.stop()
 
     def test_many_subscribers_with_different_queries_each_get_exactly_their_events(
         self, store: Store, again: Store
@@ -169,7 +162,6 @@ class Subscribing(Contract):
         one.stop()
         store.append(events("B"))
         assert types(take(two, 1)) == ["B"]
-        two.stop()
 
     def test_a_subscriber_may_come_when_the_last_one_has_just_gone(self, store: Store) -> None:
         for number in range(20):
@@ -191,7 +183,7 @@ class Subscribing(Contract):
         subscription.stop()
 
 
-def _until_the_end(subscription: Subscribed) -> list[SequencedEvent]:
+def _until_the_end(subscription: Iterable[SequencedEvent]) -> list[SequencedEvent]:
     received: list[SequencedEvent] = []
     for event in subscription:
         received.append(event)
