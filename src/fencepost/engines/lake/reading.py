@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 
 from ...errors import StoreCorrupt
 from ...model import SequencedEvent, encode_metadata, encode_tags
+from ...storage import Storage
 from .columns import SCHEMA, values
 from .files import existing_manifest
-from .storage import Place, Storage, storage_of
+from .storage import Place, storage_of
 
 BATCH_ROWS: Final = 16_384
 BATCH_BYTES: Final = 16_777_216  # of a batch, if its rows are of average size for their row group

@@ -40,10 +40,9 @@ from ...engines.lake.files import (
     strays,
     write_lake_manifest,
 )
-from ...engines.lake.folder import Folder
 from ...engines.lake.retiring import RETAIN_S, remove, replaced, retire
-from ...engines.lake.storage import Storage
 from ...errors import InvalidInput, StoreCorrupt
+from ...storage import Folder, Storage
 from ..basics import PATIENCE_S
 from ..scanning import scan_of
 from .rounds import CHUNK_EVENTS, changing, lake_storage, lines, on_spark

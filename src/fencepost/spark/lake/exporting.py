@@ -25,10 +25,9 @@ from ...engines.lake.files import (
     strays,
     write_lake_manifest,
 )
-from ...engines.lake.folder import Folder
 from ...engines.lake.retiring import RETAIN_S
-from ...engines.lake.storage import Storage
 from ...errors import InvalidInput, StoreCorrupt
+from ...storage import Folder, Storage
 from ...store import EventStore
 from ..basics import PATIENCE_S, Store, bounds_of
 from ..scanning import Scan, check_same_log, scan_of

@@ -17,9 +17,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ...engines.lake.files import EVENTS, LakeFile
-from ...engines.lake.folder import Folder
-from ...engines.lake.storage import LakeChanged, Place, Storage, storage_of
+from ...engines.lake.storage import Place, storage_of
 from ...interrupts import pause
+from ...storage import Folder, ManifestChanged, Storage
 from ..basics import PAUSE_S, Work, absolute_lake, locked, over_tasks, patiently
 
 LOCK: Final = "export.lock"
@@ -61,7 +61,7 @@ def changing(lake: Storage, work: Callable[[], Result], patience_s: float) -> Re
         try:
             with patiently(partial(exporting, lake), patience_s):
                 return work()
-        except LakeChanged:
+        except ManifestChanged:
             end = time.monotonic() + patience_s if end is None else end
             if time.monotonic() >= end:
                 raise
