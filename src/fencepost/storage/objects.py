@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from ..errors import AccessDenied, InvalidInput, StoreError, StoreUnavailable
 from ..redaction import scrubbed
-from .protocol import Contents, ManifestChanged, Version
+from .protocol import Contents, ManifestChanged, Version, busy
 
 try:
     import obstore
@@ -148,7 +148,7 @@ class Objects:
                 return found[1]
             if isinstance(error, StoreUnavailable):
                 raise
-            raise ManifestChanged(f"{self.url}: another process is {self.contents.writing}; try again later") from None
+            raise ManifestChanged(busy(self)) from None
         if version is None:
             self._check_conditions(content)
         return written

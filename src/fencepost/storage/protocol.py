@@ -13,10 +13,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from ..address import object_url
 from ..errors import StoreUnavailable
+
+LEFT_S: Final = 3_600.0  # a file in an object store that no manifest lists stays so long: its writer may be alive
 
 Version: TypeAlias = tuple[str | None, str | None]
 """The ETag and the version, or generation, of an object."""
@@ -34,6 +36,7 @@ class Contents:
     manifest: str  # the name of the file
     argument: str  # that callers name the storage by
     writing: str  # what its writers do: "exporting into this lake"
+    repair: str  # what to do about a damaged file
 
 
 class Storage(Protocol):
@@ -89,6 +92,11 @@ class Storage(Protocol):
         `version` is that of the manifest that this writer has read, None if there was none. Where there is no lock,
         `ManifestChanged` is raised if the manifest has another version by now.
         """
+
+
+def busy(storage: Storage) -> str:
+    """The message for callers when another process is writing to the storage."""
+    return f"{storage.name()}: another process is {storage.contents.writing}; try again later"
 
 
 def storage_at(place: Path | str, contents: Contents) -> Storage:

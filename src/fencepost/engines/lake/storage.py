@@ -10,7 +10,9 @@ from typing import Final, TypeAlias
 from ...storage import Contents, Storage, storage_at
 from .entries import MANIFEST
 
-LAKE: Final = Contents("lake", MANIFEST, argument="lake", writing="exporting into this lake")
+LAKE: Final = Contents(
+    "lake", MANIFEST, argument="lake", writing="exporting into this lake", repair="run `fencepost lake verify`"
+)
 
 Place: TypeAlias = Storage | Path | str
 
