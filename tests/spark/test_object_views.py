@@ -324,6 +324,39 @@ def test_a_damaged_or_missing_layer_is_named(s3: MockS3, spark: SparkSession, lo
     assert amounts(view.latest()) == {"a": 500, "b": 200}
 
 
+def test_spark_reads_the_layers_itself_if_it_can_open_them(
+    s3: MockS3, spark: SparkSession, log: str, tmp_path: Path
+) -> None:
+    """A file system of Hadoop that mounts a local folder under s3a:// stands in for the connector."""
+    view = view_of(spark, log, at="s3://mounted/views/purses")
+    view.refresh()
+    append(log, Added("b", 1))
+    view.refresh()
+    for key in s3.keys("mounted/"):
+        target = tmp_path / key
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(s3.objects[key].content)
+    settings = {
+        "fs.s3a.impl": "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme",
+        "fs.viewfs.overload.scheme.target.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
+        "fs.viewfs.mounttable.mounted.link./views": f"file://{tmp_path}/mounted/views",
+    }
+    assert "s3a" not in _plan(view.latest())
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        latest = view.latest()
+        assert "s3a://mounted/views/purses/layers" in _plan(latest)
+        assert rows(latest) == rows(fold(spark, log, Purse, by="purse_id"))
+    finally:
+        for name in settings:
+            spark.conf.unset(name)
+
+
+def _plan(frame: Any) -> str:
+    return str(frame._jdf.queryExecution().toString())
+
+
 def test_a_store_that_ignores_conditions_is_refused(s3: MockS3, spark: SparkSession, log: str) -> None:
     s3.ignores_conditions = True
     with pytest.raises(StoreError, match="ignores the headers If-Match"):

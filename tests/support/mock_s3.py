@@ -94,9 +94,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.mock.before(self.command, self.key)
         with self.mock.lock:
             if self.mock.refuses(self.command, self.key):
-                return self.fail(403, "AccessDenied")
+                self.fail(403, "AccessDenied")
+                return
             self.mock.requests.append((self.command, self.key))
-            return getattr(self, f"_{self.command.lower()}")()
+            getattr(self, f"_{self.command.lower()}")()
 
     do_GET = do_HEAD = do_PUT = do_POST = handle_any
 

@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ...errors import InvalidInput
+from ...errors import FencepostError, InvalidInput
 from ...storage import (
     Contents,
     Folder,
@@ -162,10 +162,16 @@ class FolderPlace:
         try:
             yield
         except Exception as error:
-            found = None if self.storage.is_locked else self.manifest()
-            if found is not None and found.version != manifest.version:
+            if not self.storage.is_locked and self._was_replaced(manifest):
                 raise ManifestChanged(busy(self.storage)) from error
             raise
+
+    def _was_replaced(self, manifest: ViewManifest) -> bool:
+        try:
+            found = self.manifest()
+        except FencepostError:  # the first error says more
+            return False
+        return found is not None and found.version != manifest.version
 
     def _parts(self, versions: Sequence[Version]) -> set[str]:
         """What the layers of these versions consist of."""

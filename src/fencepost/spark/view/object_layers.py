@@ -31,6 +31,7 @@ from ...errors import StoreCorrupt
 from ...storage import LEFT_S, Storage
 from ...storage.parquet import checked_batches
 from ..basics import native_folder, over_tasks, reporting
+from ..frames import READING
 from .layers import CHANGES, LAYERS, Reader
 from .place import Layer, LayerFile
 
@@ -65,7 +66,8 @@ class ObjectLayers:
         def read(schema: StructType, layers: Sequence[Layer]) -> DataFrame:
             files = [file for layer in layers for file in self._files(layer)]
             if folder is not None and files:
-                return spark.read.schema(schema).parquet(*[f"{folder}/{file.path}" for file in files])
+                paths = [f"{folder}/{file.path}" for file in files]
+                return spark.read.schema(schema).options(**READING).parquet(*paths)
             return over_tasks(spark, packed(files), partial(_rows, self.storage, _arrow(schema)), schema)
 
         return read
