@@ -394,6 +394,7 @@ def test_a_view_that_was_copied_from_an_object_store_is_a_view_in_a_folder(
     stray = tmp_path / "purses" / file.removeprefix(f"{KEY}/")
     stray.with_name("of-a-failed-task.parquet").write_bytes(stray.read_bytes())
     local = view_of(spark, log, at=f"file:{tmp_path / 'purses'}")
+    assert rows(local.latest()) == rows(fold(spark, log, Purse, by="purse_id"))
     append(log, Added("a", 1))
     assert not local.refresh().rebuilt
     assert rows(local.latest()) == rows(fold(spark, log, Purse, by="purse_id"))

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from ..address import object_url
 from ..errors import StoreUnavailable
 
-LEFT_S: Final = 3_600.0  # a file in an object store that no manifest lists stays so long: its writer may be alive
+LEFT_S: Final = 3_600.0  # until a file in an object store that no manifest lists is removed: its writer may be alive
 
 Version: TypeAlias = tuple[str | None, str | None]
 """The ETag and the version, or generation, of an object."""
