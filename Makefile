@@ -69,7 +69,7 @@ demo: $(READY)
 # Tables of other formats, notebooks and rebuilds on Spark are here as well: each of their tests runs many Spark jobs.
 SLOW := tests/spark/slow tests/server/slow tests/server/test_workers.py tests/consumers/slow tests/consumers/test_taking_over.py \
     tests/consumers/outbox/test_taking_over.py tests/soak \
-    $(addprefix tests/spark/test_,compaction.py following.py formats.py lake_tables.py notebook.py rebuilding.py view_changes.py \
+    $(addprefix tests/spark/test_,compaction.py following.py formats.py lake_tables.py notebook.py object_views.py rebuilding.py view_changes.py \
     view_files.py view_table.py)
 
 test: $(READY)

@@ -26,12 +26,14 @@ from tests.support.processes import same_path
 
 import fencepost
 from fencepost import AppendCondition, Event, InvalidInput, Query, StoreError, StoreUnavailable
-from fencepost.engines.lake import objects, segments
+from fencepost.engines.lake import segments
 from fencepost.engines.lake.entries import LakeFile
 from fencepost.engines.lake.files import existing_manifest, strays, write_lake_manifest
-from fencepost.engines.lake.objects import Objects
+from fencepost.engines.lake.storage import storage_of
 from fencepost.spark import lake
 from fencepost.spark.lake import compacting, exporting, verifying
+from fencepost.storage import objects
+from fencepost.storage.objects import Objects
 
 URL = "s3://bucket/lakes/wallet"
 MANIFEST = "bucket/lakes/wallet/manifest.json"
@@ -276,7 +278,7 @@ def test_a_lake_that_cannot_be_reached_or_does_not_exist(s3: MockS3, monkeypatch
 
 
 def test_no_secret_leaves_the_process(s3: MockS3) -> None:
-    storage = Objects(URL)
+    storage = storage_of(URL)
     assert storage.read_manifest() is None
     for secret in (b"hunter2", b"S3Store"):
         assert secret not in pickle.dumps(storage), "the client of this process, with its credentials"

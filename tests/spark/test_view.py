@@ -18,6 +18,7 @@ from fencepost.spark import View, fold, lake
 from fencepost.spark.basics import patiently
 from fencepost.spark.folding import log as folding_log
 from fencepost.spark.view import folder as folder_place
+from fencepost.spark.view import layers
 from fencepost.spark.view import views as viewing
 from fencepost.spark.view.folder import PATTERNS, read_view_manifest, refreshing
 
@@ -78,9 +79,9 @@ def test_a_refresh_that_fails_leaves_the_view_whole(
     def fail(*args: object) -> None:
         raise OSError("no space left on device")
 
-    for step in ("settled", "write_manifest"):
+    for module, step in ((layers, "settled"), (folder_place, "commit_manifest")):
         with monkeypatch.context() as broken:
-            broken.setattr(folder_place, step, fail)
+            broken.setattr(module, step, fail)
             with pytest.raises(OSError, match="no space"):
                 view.refresh()
         assert (view.position, amounts(view.latest())) == (4, {"a": 500, "b": 200})
@@ -228,7 +229,7 @@ def test_what_cannot_be_refreshed_is_refused_and_changes_nothing(
     with pytest.raises(InvalidInput, match="store: missing"):
         View(Purse, by="purse_id", at=place, spark=spark).refresh()
     with pytest.raises(InvalidInput, match="at: file:<folder>"):
-        View(Purse, by="purse_id", at="s3://x")
+        View(Purse, by="purse_id", at="hdfs://x")
     with pytest.raises(InvalidInput, match="keep: at least 1"):
         View(Purse, by="purse_id", at=place, keep=0)
     with refreshing(tmp_path / "view"), pytest.raises(StoreUnavailable, match="another process"):

@@ -144,7 +144,7 @@ def test_a_refresh_that_fails_publishes_nothing_and_a_later_one_publishes_what_w
     def fail(*args: object) -> None:
         raise OSError("no space left on device")
 
-    for step, version in (("write_manifest", 4), ("combined", 5)):  # before the commit, and after it
+    for step, version in (("commit_manifest", 4), ("combined", 5)):  # before the commit, and after it
         with monkeypatch.context() as broken:
             broken.setattr(folder_place, step, fail)
             with pytest.raises(OSError, match="no space"):
@@ -206,7 +206,7 @@ def test_what_changes_cannot_be_asked_for_is_refused(spark: SparkSession, log: s
         view.changes(upto=9)
     with pytest.raises(InvalidInput, match="after: 4 is above the end of the changes, 3"):
         view.changes(after=4, upto=3)
-    with pytest.raises(InvalidInput, match="changes: only a view in a folder"):
+    with pytest.raises(InvalidInput, match="changes: only a view in a folder or an object store"):
         View(Purse, by="purse_id", at="postgresql://localhost/x?table=purses", changes=True)
     with pytest.raises(InvalidInput, match="parameter 'before'"):
         View(Early, by="before", at=f"file:{tmp_path / 'early'}", changes=True)

@@ -2,8 +2,8 @@
 
 It has what a lake needs: put, get with a range, head, delete of several objects, listing in pages, uploads in parts,
 and the conditions If-Match and If-None-Match on put, which it decides one request at a time as S3 does. A test can look
-into `objects`, change them, set their age, hold a request back, and make the mock ignore conditions, as some imitations
-of S3 do.
+into `objects`, change them, set their age, hold a request back or refuse it, and make the mock ignore conditions, as
+some imitations of S3 do.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class MockS3:
     objects: dict[str, Kept] = field(default_factory=dict)
     ignores_conditions: bool = False
     before: Callable[[str, str], None] = lambda method, key: None  # called in the request's own thread
+    refuses: Callable[[str, str], bool] = lambda method, key: False  # answers 403, which clients do not repeat
     requests: list[tuple[str, str]] = field(default_factory=list)
     port: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -92,6 +93,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.mock.before(self.command, self.key)
         with self.mock.lock:
+            if self.mock.refuses(self.command, self.key):
+                self.fail(403, "AccessDenied")
+                return
             self.mock.requests.append((self.command, self.key))
             getattr(self, f"_{self.command.lower()}")()
 

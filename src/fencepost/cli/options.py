@@ -149,7 +149,7 @@ def lake_place(text: str) -> str:
     if url is None:
         return local_path(text)
     with extras():
-        from ..engines.lake import objects  # noqa: F401  without obstore, say so before anything is done
+        from ..storage import objects  # noqa: F401  without obstore, say so before anything is done
     return url
 
 

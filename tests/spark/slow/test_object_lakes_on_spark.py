@@ -20,7 +20,7 @@ import sys
 import fencepost, fencepost.spark
 from pathlib import Path
 from fencepost.spark import events, fold, lake
-from fencepost.engines.lake.objects import Objects
+from fencepost.engines.lake.storage import storage_of
 from tests.spark.rows import events_in
 store, url, folder = sys.argv[1:]
 spark = fencepost.spark.session("local[2]")
@@ -46,7 +46,7 @@ def compare():
 
 assert "s3a" not in compare(), "there is no connector: the Python source reads the lake"
 
-objects = Objects(url)
+objects = storage_of(url)
 Path(folder, "mounted", "events").mkdir(parents=True)
 for name in objects.listed("events"):
     Path(folder, "mounted", "events", name).write_bytes(objects.read(f"events/{name}"))

@@ -5,9 +5,7 @@
     segments    the older part of a long list of files
     retiring    files that a compaction has replaced, until they are removed
     files       the files of a lake, the manifest that lists them, and how one is checked against it
-    storage     where a lake is kept: the operations that a folder and an object store both have
-    folder      a lake in a folder of the file system
-    objects     a lake below a prefix of an object store, through obstore
+    storage     which storage a lake is kept in: a folder, or a prefix of an object store
     paths       folders, also as `file:` URLs, and URLs of object stores; other file systems are refused
     reading     record batches and events from the files of a range of positions
     engine      the read-only engine behind `fencepost.open("lake:FOLDER")`

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
+
+from ...storage import VersionedManifest
 
 MANIFEST: Final = "manifest.json"
 
@@ -46,14 +47,12 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
+class LakeManifest(VersionedManifest, frozen=True, kw_only=True):
     """The files, in order and without a gap between them."""
 
     format: int = 1
     segments: tuple[Segment, ...] = ()
     files: tuple[LakeFile, ...] = ()  # all of them in memory; on disk those that are in no segment
-    commit: str | UnsetType = UNSET  # random, in an object store: no two manifests there are equal
-    version: tuple[str | None, str | None] | UnsetType = UNSET  # of the object that was read; never written
 
     @property
     def upto(self) -> int:

@@ -17,7 +17,6 @@ import re
 from hashlib import file_digest
 from math import inf
 from pathlib import Path
-from secrets import token_hex
 from typing import Final
 
 import msgspec
@@ -26,11 +25,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import StoreCorrupt, StoreUnavailable
-from ...manifests import decoded, encoded
+from ...storage import Storage, commit_manifest, stored_manifest
 from .entries import MANIFEST, AppendsFile, LakeFile, LakeManifest
 from .retiring import retired_paths
 from .segments import MANIFESTS, SEGMENT_NAME, expanded, sealed
-from .storage import Place, Storage, storage_of
+from .storage import Place, storage_of
 
 FORMAT: Final = 2  # 1: the list of files has no segments
 EVENTS: Final = "events"
@@ -53,17 +52,14 @@ def existing_manifest(lake: Place) -> LakeManifest:
 
 def read_lake_manifest(lake: Place) -> LakeManifest | None:
     storage = storage_of(lake)
-    found = storage.read_manifest()
-    if found is None:
+    stored = stored_manifest(storage, LakeManifest, newest_format=FORMAT)
+    if stored is None:
         return None
-    text, version = found
-    path = storage.name(MANIFEST)
-    stored = decoded(text, path, LakeManifest, name="lake", newest_format=FORMAT)
-    manifest = expanded(storage, msgspec.structs.replace(stored, version=version or msgspec.UNSET))
+    manifest = expanded(storage, stored)
     after = 0
     for file in manifest.files:
         if file.after != after or not file.after < file.first <= file.last <= file.upto:
-            raise StoreCorrupt(f"{path}: {file.path} does not follow on position {after}")
+            raise StoreCorrupt(f"{storage.name(MANIFEST)}: {file.path} does not follow on position {after}")
         after = file.upto
     return manifest
 
@@ -71,14 +67,11 @@ def read_lake_manifest(lake: Place) -> LakeManifest | None:
 def write_lake_manifest(lake: Place, manifest: LakeManifest) -> LakeManifest:
     """Replace the manifest; returns it with the segments that now hold the older part of its list.
 
-    In an object store, `LakeChanged` is raised if another process has replaced the manifest that this one follows on.
+    In an object store, `ManifestChanged` is raised if another process has replaced the manifest since it was read.
     """
     storage = storage_of(lake)
-    stored = sealed(storage, manifest)
-    if not storage.is_locked:
-        stored = msgspec.structs.replace(stored, commit=token_hex(16))
-    version = storage.replace_manifest(encoded(stored), manifest.version or None)
-    return msgspec.structs.replace(stored, files=manifest.files, version=version or msgspec.UNSET)
+    stored = commit_manifest(storage, sealed(storage, manifest))
+    return msgspec.structs.replace(stored, files=manifest.files)
 
 
 def file_name(storage: Storage, kind: str, after: int, upto: int) -> str:

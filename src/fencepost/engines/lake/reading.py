@@ -1,13 +1,14 @@
 """Reading the files of a lake: record batches, and events made from them.
 
 Row groups whose statistics exclude every wanted event are not read: positions are sorted, and a row group has few
-types. Every page is checked against its checksum. tests/spark/test_lake.py compares this with the exported store.
+types. Every page is checked against its checksum (`fencepost.storage.parquet`). tests/spark/test_lake.py compares this
+with the exported store.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -18,12 +19,11 @@ import pyarrow.parquet as pq
 
 from ...errors import StoreCorrupt
 from ...model import SequencedEvent, encode_metadata, encode_tags
+from ...storage.parquet import checked_batches
 from .columns import SCHEMA, values
 from .files import existing_manifest
-from .storage import Place, Storage, storage_of
+from .storage import Place, storage_of
 
-BATCH_ROWS: Final = 16_384
-BATCH_BYTES: Final = 16_777_216  # of a batch, if its rows are of average size for their row group
 COLUMNS: Final = tuple(SCHEMA.names)
 
 
@@ -50,7 +50,7 @@ def read_files(
     names = list(dict.fromkeys([*columns, "position"]))
     for file in existing_manifest(storage).files:
         if file.overlaps(after, upto):
-            for batch in _checked_batches(storage, file.path, names, may_hold):
+            for batch in checked_batches(storage, file.path, names, may_hold):
                 yield _within(batch, after, upto).select(list(columns))
 
 
@@ -60,7 +60,7 @@ def read_recorded(lake: Place, *, after: int, upto: int) -> Iterator[pa.RecordBa
     for file in existing_manifest(storage).files:
         if file.appends is None or not file.overlaps(after, upto):
             continue
-        for batch in _checked_batches(storage, file.appends.path, None, lambda group: True):
+        for batch in checked_batches(storage, file.appends.path, None):
             last = batch.column("last")
             within = batch.filter(pc.and_(pc.greater(last, after), pc.less_equal(last, upto)))
             if within.num_rows:
@@ -79,39 +79,6 @@ def events_of(batch: pa.RecordBatch) -> Iterator[SequencedEvent]:
         _ids(batch.column("id")),
         _metadata(batch.column("metadata")),
     )
-
-
-def _checked_batches(
-    storage: Storage, path: str, columns: Sequence[str] | None, may_hold: Callable[[pq.RowGroupMetaData], bool]
-) -> Iterator[pa.RecordBatch]:
-    """The batches of a file's chosen row groups; raises `StoreCorrupt` for a wrong checksum or missing rows.
-
-    A page's header has no checksum, and the reader skips a page that claims to be of another kind: hence the count
-    of rows. Text is validated because files of earlier versions have no checksums.
-    """
-    try:
-        # In an object store each read is a request, so the pages of a row group are read together.
-        together = not storage.is_locked
-        with (
-            storage.source(path) as source,
-            pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=together) as parquet,
-        ):
-            groups = [
-                number for number in range(parquet.num_row_groups) if may_hold(parquet.metadata.row_group(number))
-            ]
-            missing = 0
-            for number in groups:
-                group = parquet.metadata.row_group(number)
-                missing += group.num_rows
-                rows = max(1, min(BATCH_ROWS, BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)))
-                for batch in parquet.iter_batches(rows, row_groups=[number], columns=columns):
-                    batch.validate(full=True)
-                    missing -= batch.num_rows
-                    yield batch
-            if missing:
-                raise pa.ArrowInvalid(f"{missing} rows fewer than its own footer says")
-    except (OSError, pa.ArrowException) as error:
-        raise StoreCorrupt(f"{storage.name(path)}: {error}; run `fencepost lake verify`") from None
 
 
 def _within(batch: pa.RecordBatch, after: int, upto: int) -> pa.RecordBatch:

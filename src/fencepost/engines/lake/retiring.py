@@ -18,7 +18,8 @@ from typing import Final
 import msgspec
 
 from ...errors import StoreCorrupt
-from .storage import Place, Storage, storage_of
+from ...storage import Storage
+from .storage import Place, storage_of
 
 RETIRED: Final = "retired"
 RETAIN_S: Final = 86_400.0  # a day: longer than queries run

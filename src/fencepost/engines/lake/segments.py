@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 
 from ...errors import StoreCorrupt
+from ...storage import Storage
 from .entries import LakeFile, LakeManifest, Segment
-from .storage import Storage
 
 MANIFESTS: Final = "manifests"
 SEGMENT_FILES: Final = 256
@@ -48,7 +48,7 @@ def sealed(storage: Storage, manifest: LakeManifest) -> LakeManifest:
         segments.append(_written(storage, manifest.files[done : done + SEGMENT_FILES]))
         done += SEGMENT_FILES
     format = 2 if segments else 1  # without segments, earlier versions can read it
-    return LakeManifest(format=format, segments=tuple(segments), files=manifest.files[done:])
+    return LakeManifest(format=format, segments=tuple(segments), files=manifest.files[done:], version=manifest.version)
 
 
 def _written(storage: Storage, files: tuple[LakeFile, ...]) -> Segment:

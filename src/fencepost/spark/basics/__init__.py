@@ -8,7 +8,7 @@
     tasks       ranges of positions over tasks: one input for each task, batches back
     errors      errors of a worker that reach the driver as one sentence
     shipping    classes of events and projections, imported by name in the workers
-    locking     one process at a time, by a lock on a file
+    locking     one process at a time, by a lock on a file; work that begins again
 
 These modules depend on no other part, and every other part may import from here.
 """
@@ -19,7 +19,7 @@ from .batches import Batch, follow_ranges
 from .columns import TYPES, WIDE, check_narrowed, full_schema, position_column, position_type
 from .errors import reported, reporting
 from .hadoop import native_folder
-from .locking import PATIENCE_S, PAUSE_S, locked, patiently
+from .locking import PATIENCE_S, changing, locked, patiently
 from .options import READING, WRITING, Options, parse
 from .places import LakePart, Snapshot, Store, absolute_lake, address_of, bounds_of, local_path, place_of
 from .shipping import Shipped, shipped
@@ -27,7 +27,6 @@ from .tasks import Work, default_parts, even_borders, over_tasks, ranges
 
 __all__ = [
     "PATIENCE_S",
-    "PAUSE_S",
     "READING",
     "TYPES",
     "WIDE",
@@ -42,6 +41,7 @@ __all__ = [
     "absolute_lake",
     "address_of",
     "bounds_of",
+    "changing",
     "check_narrowed",
     "default_parts",
     "even_borders",

@@ -1,7 +1,8 @@
-"""One process at a time: a lock on a file, and waiting for it.
+"""One process at a time changes a lake or a view: a lock on a file, waiting for it, and work that begins again.
 
 The operating system holds the lock on the open file. It ends with the process, however that ends; the file that stays
-behind means nothing.
+behind means nothing. An object store has no lock: there, work whose commit came too late begins again.
+tests/spark/test_object_views.py and tests/spark/test_object_lakes.py hold back commits.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from ...errors import StoreUnavailable
 from ...interrupts import pause
+from ...storage import ManifestChanged
 
 PATIENCE_S: Final = 60.0
 PAUSE_S: Final = 0.25
+
+Result = TypeVar("Result")
 
 
 @contextmanager
@@ -45,3 +49,20 @@ def patiently(hold: Callable[[], AbstractContextManager[None]], patience_s: floa
                     raise
             pause(PAUSE_S)
         yield
+
+
+def changing(hold: Callable[[], AbstractContextManager[None]], work: Callable[[], Result], patience_s: float) -> Result:
+    """Run `work` inside the context, and run it again if another process has committed a manifest meanwhile.
+
+    `StoreUnavailable` is raised if others hold the lock, or have committed first each time, for `patience_s` seconds.
+    """
+    end: float | None = None
+    while True:
+        try:
+            with patiently(hold, patience_s):
+                return work()
+        except ManifestChanged:
+            end = time.monotonic() + patience_s if end is None else end
+            if time.monotonic() >= end:
+                raise
+        pause(PAUSE_S)

@@ -40,18 +40,16 @@ from ...engines.lake.files import (
     strays,
     write_lake_manifest,
 )
-from ...engines.lake.folder import Folder
 from ...engines.lake.retiring import RETAIN_S, remove, replaced, retire
-from ...engines.lake.storage import Storage
 from ...errors import InvalidInput, StoreCorrupt
-from ..basics import PATIENCE_S
+from ...storage import LEFT_S, Folder, Storage
+from ..basics import PATIENCE_S, changing
 from ..scanning import scan_of
-from .rounds import CHUNK_EVENTS, changing, lake_storage, lines, on_spark
+from .rounds import CHUNK_EVENTS, exporting, lake_storage, lines, on_spark
 from .writing import write_chunk
 
 FANOUT_BITS: Final = 3
 FANOUT: Final = 1 << FANOUT_BITS  # files of about one size that become one of the next
-LEFT_S: Final = 3_600.0  # longer than a round of an export takes
 FULL_BYTES: Final = 268_435_456  # a file of this size is not merged, however few events it has
 
 Run = tuple[LakeFile, ...]
@@ -80,7 +78,7 @@ def compact(spark: SparkSession, folder: str, *, chunk: int = CHUNK_EVENTS, reta
         after = compacted(target, manifest, partial(merge_on_spark, spark, target), chunk=chunk, retain_s=retain_s)
         return Compacted(len(manifest.files), len(after.files))
 
-    return changing(target, work, PATIENCE_S)
+    return changing(partial(exporting, target), work, PATIENCE_S)
 
 
 def tidy_up(lake: Storage, manifest: LakeManifest, *, retain_s: float) -> LakeManifest:

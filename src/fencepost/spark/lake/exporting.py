@@ -25,15 +25,14 @@ from ...engines.lake.files import (
     strays,
     write_lake_manifest,
 )
-from ...engines.lake.folder import Folder
 from ...engines.lake.retiring import RETAIN_S
-from ...engines.lake.storage import Storage
 from ...errors import InvalidInput, StoreCorrupt
+from ...storage import Folder, Storage
 from ...store import EventStore
-from ..basics import PATIENCE_S, Store, bounds_of
+from ..basics import PATIENCE_S, Store, bounds_of, changing
 from ..scanning import Scan, check_same_log, scan_of
 from .compacting import compacted, merge_on_spark, tidy_up
-from .rounds import CHUNK_EVENTS, changing, lake_storage, lines, on_spark, parallelism
+from .rounds import CHUNK_EVENTS, exporting, lake_storage, lines, on_spark, parallelism
 from .writing import write_chunk
 
 Progress = Callable[[int, int], None]
@@ -100,7 +99,7 @@ def export(
         return manifest
 
     with scan.open() as opened:
-        manifest = changing(target, partial(work, opened), PATIENCE_S)
+        manifest = changing(partial(exporting, target), partial(work, opened), PATIENCE_S)
     return Exported(len(added), sum(file.rows for file in added), manifest.upto)
 
 

@@ -16,9 +16,9 @@ from ...copying import AppendsUpto, no_collections
 from ...engines.lake.columns import appends_of
 from ...engines.lake.files import LakeManifest, existing_manifest, problem_of
 from ...engines.lake.reading import COLUMNS, events_of, read_files, read_recorded
-from ...engines.lake.storage import Storage
 from ...errors import InvalidInput, StoreCorrupt
 from ...model import SequencedEvent
+from ...storage import Storage
 from ...store import EventStore
 from .rounds import lake_storage
 

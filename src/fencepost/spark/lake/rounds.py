@@ -6,28 +6,22 @@ write files at once, and one of them replaces the manifest. The others begin aga
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ...engines.lake.files import EVENTS, LakeFile
-from ...engines.lake.folder import Folder
-from ...engines.lake.storage import LakeChanged, Place, Storage, storage_of
-from ...interrupts import pause
-from ..basics import PAUSE_S, Work, absolute_lake, locked, over_tasks, patiently
+from ...engines.lake.storage import Place, storage_of
+from ...storage import Folder, Storage, busy
+from ..basics import Work, absolute_lake, locked, over_tasks
 
 LOCK: Final = "export.lock"
 CHUNK_EVENTS: Final = 250_000  # of a file
 _LINES: Final = pa.schema([("line", pa.string())])
-
-
-Result = TypeVar("Result")
 
 
 def lake_storage(given: str) -> Storage:
@@ -46,26 +40,8 @@ def exporting(lake: Place) -> Iterator[None]:
         yield
         return
     (storage.folder / EVENTS).mkdir(parents=True, exist_ok=True)
-    problem = f"{storage.name()}: another process is exporting into this lake; try again later"
-    with locked(storage.folder / LOCK, problem):
+    with locked(storage.folder / LOCK, busy(storage)):
         yield
-
-
-def changing(lake: Storage, work: Callable[[], Result], patience_s: float) -> Result:
-    """Run `work`, which changes the lake, and run it again if another process has changed the lake meanwhile.
-
-    `StoreUnavailable` is raised if others hold the lock, or have committed first each time, for `patience_s` seconds.
-    """
-    end: float | None = None
-    while True:
-        try:
-            with patiently(partial(exporting, lake), patience_s):
-                return work()
-        except LakeChanged:
-            end = time.monotonic() + patience_s if end is None else end
-            if time.monotonic() >= end:
-                raise
-        pause(PAUSE_S)
 
 
 def on_spark(spark: SparkSession, inputs: Sequence[Any], work: Work) -> list[LakeFile]:

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ...engines.lake.files import LakeFile, existing_manifest, problem_of, strays
-from ...engines.lake.storage import Storage
 from ...errors import StoreCorrupt, StoreUnavailable
+from ...storage import Storage
 from .compacting import left_before
 from .rounds import exporting, lake_storage, lines, on_spark, parallelism
 

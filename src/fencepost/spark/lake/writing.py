@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from ...engines.lake.columns import RECORDED, SCHEMA
 from ...engines.lake.files import APPENDS, EVENTS, AppendsFile, LakeFile, file_name, sha256_of
 from ...engines.lake.reading import COLUMNS
-from ...engines.lake.storage import Place, Storage, storage_of
+from ...engines.lake.storage import Place, storage_of
+from ...storage import Storage
 from ..scanning import Scan, Selection, to_spark
 
 ROW_GROUP_EVENTS: Final = 50_000  # what a filter on positions or types can skip

@@ -4,7 +4,9 @@ views       `View`: refresh, read the latest version or an older one, follow the
 changes     what changed between two positions of a view
 places      which place the address of a view names
 place       what a view asks of the place that it is kept at
-folder      a folder of Parquet layers, and the manifest that says which of them make up a version
+folder      Parquet layers in a folder or an object store, and the manifest that says which of them make up a version
+layers      what a view asks of its layers; layers in a folder, by Spark's own writer and reader
+object_layers   layers in an object store, written and read by tasks in Python
 files       a Delta or an Iceberg table
 table       a table in PostgreSQL
 """

@@ -4,7 +4,8 @@ A change is (key, before, after, position): `before` is null for a key that the 
 the view which has `after`. Keys never leave a view, so `after` is never null. A row of a view changes exactly when
 its `position` or its `error` does, so no other column is compared.
 
-A view in a folder can record the changes of each refresh. Then they are read; otherwise two versions are compared.
+A view in a folder or an object store can record the changes of each refresh. Then they are read; otherwise two versions
+are compared.
 Invariant: applying the changes from p to q to the view at p gives the view at q, whichever way they were found.
 tests/spark/test_view_changes.py holds this, tests/spark/slow/test_view_changes_kills.py with killed refreshes.
 """

@@ -1,47 +1,59 @@
-"""A view in a folder: layers of Parquet files, and a manifest that says which of them make up a version.
+"""A view in a folder or an object store: layers of Parquet files, and a manifest that says which of them make up a
+version.
 
     <folder>/view.json              the projection, and every version: its position, its layers
     <folder>/layers/<name>/         Parquet files: the keys that one refresh changed, or all keys
     <folder>/changes/<generation>/<position>/    Parquet files: the recorded changes of the refresh to that position
 
 A refresh adds a layer; for each key, the newest layer that has it counts. A layer is complete and durable before the
-manifest names it, and the manifest is replaced in one step. So a killed refresh leaves the old versions, and at worst
-a layer that the next refresh removes. tests/spark/slow/test_view_kills.py kills refreshes.
+manifest lists it, and the manifest is replaced in one step. So a killed refresh leaves the old versions, and at worst
+files that a later refresh removes (slow/test_view_kills.py and slow/test_object_view_kills.py in tests/spark). In an
+object store no lock keeps refreshes apart: docs/decisions/084-views-in-object-stores.md says why none removes what
+another needs.
 
 A layer that was written by a refresh which records changes also has the row before the refresh. The layer stays as long
 as its version, also if the version is read from a merged layer. Recorded changes appear in `changes` after the manifest
-names their version, each refresh in one step; a refresh first publishes what a killed one has not.
+lists their version, each refresh in one step; a refresh first publishes what a killed one has not.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
 
 import msgspec
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ...durable import sync
-from ...errors import InvalidInput
-from ...manifests import read_manifest, write_manifest
+from ...errors import FencepostError, InvalidInput
+from ...storage import (
+    Contents,
+    Folder,
+    ManifestChanged,
+    Storage,
+    busy,
+    commit_manifest,
+    storage_at,
+    stored_manifest,
+)
 from ..basics import locked
 from ..folding import BEFORE, POSITION, STATE, Plan
 from .changes import combined, compared
+from .layers import LAYERS, Layers, LocalLayers
 from .place import FORMAT, Layer, Version, ViewManifest
 
-MANIFEST: Final = "view.json"
-LAYERS: Final = "layers"
-CHANGES: Final = "changes"
+VIEW: Final = Contents(
+    "view",
+    "view.json",
+    argument="at",
+    writing="refreshing this view",
+    repair="delete view.json there and refresh the view, which folds it again",
+)
 LOCK: Final = "refresh.lock"
 PATTERNS: Final = "*?[{\\"  # Spark treats a path with one of these as a pattern when it reads
 MOST_LAYERS: Final = 8  # more are merged into one
@@ -52,18 +64,29 @@ LAYER: Final = "number of the layer"  # with spaces, which no field's name has
 class FolderPlace:
     """Layers of Parquet files. Every version that is kept can be read."""
 
-    folder: Path
+    storage: Storage
+    layers: Layers
     plan: Plan
     keep: int
 
+    @classmethod
+    def of(cls, place: Path | str, plan: Plan, keep: int) -> FolderPlace:
+        """The place in a folder, or below the prefix that a URL of an object store names."""
+        storage = storage_at(place, VIEW)
+        if isinstance(storage, Folder):
+            return cls(storage, LocalLayers(storage.folder), plan, keep)
+        from .object_layers import ObjectLayers
+
+        return cls(storage, ObjectLayers(storage), plan, keep)
+
     def refreshing(self) -> AbstractContextManager[None]:
-        return refreshing(self.folder)
+        return refreshing(self.storage.folder) if isinstance(self.storage, Folder) else nullcontext()
 
     def manifest(self) -> ViewManifest | None:
-        return read_view_manifest(self.folder)
+        return stored_manifest(self.storage, ViewManifest, newest_format=FORMAT)
 
     def saved(self, spark: SparkSession, schema: StructType, version: Version) -> DataFrame:
-        whole = self._layers(spark, schema, version)
+        whole = self._numbered(spark, schema, version)
         if len(version.layers) <= 1:
             return whole.select(*schema.names)
         newest = F.max_by(F.struct(*schema.names), LAYER).alias("newest")
@@ -71,65 +94,95 @@ class FolderPlace:
 
     def states(self, spark: SparkSession, schema: StructType, version: Version) -> DataFrame:
         wanted = StructType([field for field in schema.fields if field.name in (*self.plan.keys, POSITION, STATE)])
-        places = [layer_place(self.folder, layer.name) for layer in version.layers]
-        return spark.read.schema(wanted).parquet(*places) if places else spark.createDataFrame([], wanted)
+        return self.layers.reader(spark, version.layers)(wanted, version.layers)
 
     def save(self, changes: DataFrame, manifest: ViewManifest, position: int, digest: str) -> int:
+        manifest = self._begun(manifest)
         there = self.manifest()
-        sweep(self.folder, there.versions if there is not None else ())  # layers that a killed refresh has left
-        layer = self._write(changes, position)
-        recording = BEFORE in changes.columns
-        before = manifest.versions[-1].layers if manifest.versions else ()
-        version = Version(
-            position=position,
-            digest=digest,
-            layers=(*before, layer) if layer.rows else before,
-            changes=layer if recording else None,
-        )
-        if _is_ragged(version.layers):
-            kept_columns = StructType([field for field in changes.schema.fields if field.name != BEFORE])
-            merged = self._write(self.saved(changes.sparkSession, kept_columns, version), position)
-            version = msgspec.structs.replace(version, layers=(merged,))
+        listed = self._parts(there.versions if there is not None else ())
+        left = self.layers.there() - listed  # what killed refreshes have left
+        if self.storage.is_locked:
+            self.layers.remove(left)
+        with self._noticing_others(manifest):
+            layer = self.layers.write(changes, position)
+            written = self.layers.parts(layer)
+            before = manifest.versions[-1].layers if manifest.versions else ()
+            version = Version(
+                position=position,
+                digest=digest,
+                layers=(*before, layer) if layer.rows else before,
+                changes=layer if BEFORE in changes.columns else None,
+            )
+            if _is_ragged(version.layers):
+                kept_columns = StructType([field for field in changes.schema.fields if field.name != BEFORE])
+                merged = self.layers.write(self.saved(changes.sparkSession, kept_columns, version), position)
+                written |= self.layers.parts(merged)
+                version = msgspec.structs.replace(version, layers=(merged,))
         kept = (*manifest.versions, version)[-self.keep :]
-        write_manifest(self.folder / MANIFEST, msgspec.structs.replace(manifest, versions=kept))
-        sweep(self.folder, kept)
+        commit_manifest(self.storage, msgspec.structs.replace(manifest, versions=kept))
+        # In an object store, only now: `left` may belong to live refreshes, which from here on cannot commit it.
+        self.layers.remove((listed | written | left) - self._parts(kept))
         return layer.rows
 
     def recorded(self, spark: SparkSession, schema: StructType, versions: Sequence[Version]) -> list[DataFrame] | None:
         wanted = self.plan.recorded_schema(schema[POSITION].dataType)
-        found = [layer_place(self.folder, each.changes.name) for each in versions if each.changes is not None]
-        return [spark.read.schema(wanted).parquet(place) for place in found] if len(found) == len(versions) else None
+        found = [version.changes for version in versions if version.changes is not None]
+        if len(found) < len(versions):
+            return None
+        read = self.layers.reader(spark, found)
+        return [read(wanted, [layer]) for layer in found]
 
     def publish(self, spark: SparkSession, schema: StructType, manifest: ViewManifest) -> None:
-        target = self.folder / CHANGES / manifest.generation
-        target.mkdir(parents=True, exist_ok=True)
-        there = max((int(place.name) for place in target.iterdir()), default=None)
-        if there is None:
-            first = _first_to_publish(manifest.versions)
-            whole = self.saved(spark, schema, first)
-            self._publish(compared(self.plan, None, whole, first.position), target, first.position)
-            there = first.position
-        for version in manifest.versions:
-            rows = self.recorded(spark, schema, [version])
-            if version.position > there and rows is not None:
-                self._publish(combined(self.plan, rows, version.position), target, version.position)
+        with self._noticing_others(manifest):
+            there = max(self.layers.published(manifest.generation), default=None)
+            if there is None:
+                first = _first_to_publish(manifest.versions)
+                whole = compared(self.plan, None, self.saved(spark, schema, first), first.position)
+                self.layers.publish(whole, manifest.generation, first.position)
+                there = first.position
+            for version in manifest.versions:
+                rows = self.recorded(spark, schema, [version]) if version.position > there else None
+                if rows is not None:
+                    changes = combined(self.plan, rows, version.position)
+                    self.layers.publish(changes, manifest.generation, version.position)
 
-    def _publish(self, changes: DataFrame, target: Path, position: int) -> None:
-        """Write among the layers, where the next refresh removes what a killed one has left; then move the files."""
-        draft = self._write(changes, position)
-        os.rename(self.folder / LAYERS / draft.name, target / f"{position:020d}")
-        sync(target)
+    def _begun(self, manifest: ViewManifest) -> ViewManifest:
+        """The manifest that the new version is added to.
 
-    def _write(self, frame: DataFrame, position: int) -> Layer:
-        name = f"{position:020d}-{uuid4().hex[:8]}"
-        frame.write.option("compression", "zstd").parquet(layer_place(self.folder, name))
-        return settled(self.folder, name)
+        In an object store, a new view gets a manifest without versions before its first layer. So a store that ignores
+        conditions is refused before anything is written, and of two first refreshes one notices the other.
+        """
+        if self.storage.is_locked or manifest.version is not msgspec.UNSET:
+            return manifest
+        return commit_manifest(self.storage, manifest)
 
-    def _layers(self, spark: SparkSession, schema: StructType, version: Version) -> DataFrame:
-        frames = [
-            spark.read.schema(schema).parquet(layer_place(self.folder, layer.name)).withColumn(LAYER, F.lit(number))
-            for number, layer in enumerate(version.layers)
-        ]
+    @contextmanager
+    def _noticing_others(self, manifest: ViewManifest) -> Iterator[None]:
+        """If something fails after another refresh has committed, report that one: it may have removed the layers."""
+        try:
+            yield
+        except Exception as error:
+            if not self.storage.is_locked and self._was_replaced(manifest):
+                raise ManifestChanged(busy(self.storage)) from error
+            raise
+
+    def _was_replaced(self, manifest: ViewManifest) -> bool:
+        try:
+            found = self.manifest()
+        except FencepostError:  # the first error says more
+            return False
+        return found is not None and found.version != manifest.version
+
+    def _parts(self, versions: Sequence[Version]) -> set[str]:
+        """What the layers of these versions consist of."""
+        layers = [layer for version in versions for layer in version.layers]
+        layers += [version.changes for version in versions if version.changes is not None]
+        return set().union(*(self.layers.parts(layer) for layer in layers))
+
+    def _numbered(self, spark: SparkSession, schema: StructType, version: Version) -> DataFrame:
+        """The rows of all layers, each with the number of its layer."""
+        read = self.layers.reader(spark, version.layers)
+        frames = [read(schema, [layer]).withColumn(LAYER, F.lit(number)) for number, layer in enumerate(version.layers)]
         nothing = spark.createDataFrame([], schema).withColumn(LAYER, F.lit(0))
         return reduce(DataFrame.unionByName, frames) if frames else nothing
 
@@ -153,39 +206,14 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def read_view_manifest(folder: Path) -> ViewManifest | None:
-    return read_manifest(folder / MANIFEST, ViewManifest, name="view", newest_format=FORMAT)
+def read_view_manifest(place: Path | str) -> ViewManifest | None:
+    """The manifest of the view in a folder, or below a prefix of an object store."""
+    return stored_manifest(storage_at(place, VIEW), ViewManifest, newest_format=FORMAT)
 
 
 @contextmanager
 def refreshing(folder: Path) -> Iterator[None]:
     """Hold the lock on the view: two refreshes at once would each remove the other's version."""
     (folder / LAYERS).mkdir(parents=True, exist_ok=True)
-    with locked(folder / LOCK, f"{folder}: another process is refreshing this view; try again later"):
+    with locked(folder / LOCK, busy(storage_at(folder, VIEW))):
         yield
-
-
-def settled(folder: Path, name: str) -> Layer:
-    """Sync the files that Spark has written, and count their rows."""
-    rows = 0
-    place = folder / LAYERS / name
-    for path in sorted(place.glob("*.parquet")):
-        sync(path)
-        rows += pq.read_metadata(path).num_rows
-    sync(place)
-    sync(folder / LAYERS)
-    return Layer(name=name, rows=rows)
-
-
-def layer_place(folder: Path, name: str) -> str:
-    """The layer's path as Spark takes it, without percent-encoding."""
-    return f"file:{folder / LAYERS / name}"
-
-
-def sweep(folder: Path, kept: Sequence[Version]) -> None:
-    """Remove the layers that no kept version has: those of old versions and of killed refreshes."""
-    names = {layer.name for version in kept for layer in version.layers}
-    names |= {version.changes.name for version in kept if version.changes is not None}
-    for place in (folder / LAYERS).iterdir():
-        if place.name not in names:
-            shutil.rmtree(place, ignore_errors=True)

@@ -12,11 +12,22 @@ from hashlib import sha256
 from typing import Final, Protocol
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from ...storage import VersionedManifest
+
 FORMAT: Final = 1
 GENERATION_LENGTH: Final = 16
+
+
+class LayerFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One Parquet file of a layer."""
+
+    path: str  # relative to the view
+    rows: int
+    bytes: int
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +35,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     rows: int
+    files: tuple[LayerFile, ...] | UnsetType = UNSET  # in an object store; elsewhere all files in the folder
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +47,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     changes: Layer | None = None  # what the refresh changed, if it recorded that
 
 
-class ViewManifest(msgspec.Struct, frozen=True, kw_only=True):
+class ViewManifest(VersionedManifest, frozen=True, kw_only=True):
     """The projection of a view, and its versions."""
 
     format: int = FORMAT
@@ -49,6 +61,10 @@ class ViewManifest(msgspec.Struct, frozen=True, kw_only=True):
         """Names the code and the columns: the same log and generation give the same rows at every position."""
         return sha256(f"{self.fingerprint} {self.columns}".encode()).hexdigest()[:GENERATION_LENGTH]
 
+    def following(self, found: ViewManifest | None) -> ViewManifest:
+        """This manifest, to replace the one that was found, which other code has written."""
+        return self if found is None else msgspec.structs.replace(self, version=found.version)
+
     def before(self, position: int) -> Version | None:
         """The newest version at or below the position."""
         found = [version for version in self.versions if version.position <= position]
@@ -59,7 +75,7 @@ class Place(Protocol):
     """Where a view is kept."""
 
     def refreshing(self) -> AbstractContextManager[None]:
-        """Hold the lock on the view: one refresh at a time."""
+        """Hold the lock on the view, if the place has one: one refresh at a time."""
 
     def manifest(self) -> ViewManifest | None:
         """The manifest, or None if there is no view yet."""
@@ -80,5 +96,6 @@ class Place(Protocol):
         """Save the changed rows and the position, both or neither; returns the number of rows.
 
         The manifest describes the view that the rows change; it has no versions if the view is new. If the rows
-        have the column `before`, the place also records the changes.
+        have the column `before`, the place also records the changes. Where there is no lock, `ManifestChanged` is
+        raised if another process has replaced the manifest that this one follows on.
         """

@@ -1,4 +1,5 @@
-"""Which place the address of a view names: a folder, a Delta or Iceberg table, or a table in PostgreSQL."""
+"""Which place the address of a view names: a folder, a prefix of an object store, or a table of Delta, Iceberg or
+PostgreSQL."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Final
 
 from pyspark.sql.types import StructType
 
-from ...address import POSTGRES
+from ...address import POSTGRES, object_url
 from ...errors import InvalidInput
 from ...redaction import redacted
 from ..basics import local_path
@@ -25,11 +26,16 @@ def place_at(at: str, plan: Plan, keep: int, schema: StructType) -> Place:
     if scheme in ("file", *TABLES) and rest:
         folder = Path(local_path(at if scheme == "file" else rest, "at")).absolute()
         check_folder(folder)
-        return FolderPlace(folder, plan, keep) if scheme == "file" else FilesPlace(scheme, folder, plan, keep, schema)
+        if scheme == "file":
+            return FolderPlace.of(folder, plan, keep)
+        return FilesPlace(scheme, folder, plan, keep, schema)
+    url = object_url(at, "at") if isinstance(at, str) else None
+    if url is not None:
+        return FolderPlace.of(url, plan, keep)
     if scheme in POSTGRES.schemes:
         from .table import TablePlace
 
         return TablePlace.of(at, plan)
     given = redacted(at) if isinstance(at, str) else type(at).__name__
-    forms = "file:<folder>, delta:<folder>, iceberg:<folder> or postgresql://…?table=<name>"
+    forms = "file:<folder>, s3://<bucket>/<prefix>, delta:<folder>, iceberg:<folder> or postgresql://…?table=<name>"
     raise InvalidInput("at", f"{forms} is needed, not {given!r:.80}")

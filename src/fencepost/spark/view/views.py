@@ -16,6 +16,7 @@ import json
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from ...decisions import Projection
 from ...decisions.snapshots import digest_of, fingerprint
 from ...errors import InvalidInput, StoreUnavailable
 from ...model import checked_position
-from ..basics import PATIENCE_S, Batch, absolute_lake, address_of, follow_ranges, patiently, position_type
+from ..basics import PATIENCE_S, Batch, absolute_lake, address_of, changing, follow_ranges, position_type
 from ..folding import POSITION, STATE, UPTO, Folder, Log, OnError, Plan, grouped, log_of, no_rows
 from ..scanning import scan_of
 from ..session import session
@@ -52,13 +53,14 @@ class Refreshed:
 
 
 class View:
-    """A fold that is kept at a place: `file:<folder>`, a Delta or an Iceberg table (`delta:<folder>`,
-    `iceberg:<folder>`), or a table in PostgreSQL (`postgresql://…?table=balances`).
+    """A fold that is kept at a place: `file:<folder>`, a prefix of an object store (`s3://<bucket>/<prefix>`), a Delta
+    or an Iceberg table (`delta:<folder>`, `iceberg:<folder>`), or a table in PostgreSQL
+    (`postgresql://…?table=balances`).
 
     `store` is the address of the log. A refresh needs it; reading needs it only for positions at which no version is
     kept. `keep` is the number of versions that are kept. `spark` is by default the active session, or one of
-    `fencepost.spark.session()`. With `changes`, each refresh of a view in a folder also records what it changes. The
-    other parameters are those of `fold`.
+    `fencepost.spark.session()`. With `changes`, each refresh of a view in a folder or an object store also
+    records what it changes. The other parameters are those of `fold`.
     """
 
     def __init__(
@@ -87,7 +89,9 @@ class View:
         self._place = place_at(at, self._plan, keep, self._plan.saved_schema(position))
         self._recording = changes
         if changes and not isinstance(self._place, FolderPlace):
-            raise InvalidInput("changes", "only a view in a folder records changes; View.changes compares versions")
+            raise InvalidInput(
+                "changes", "only a view in a folder or an object store records changes; View.changes compares versions"
+            )
         if changes:
             check_names(self._plan)
         self._manifest = ViewManifest(
@@ -99,13 +103,13 @@ class View:
     @property
     def position(self) -> int:
         """The view covers every event up to this position; 0 before the first refresh."""
-        manifest = self._usable()
+        manifest = self._usable(self._place.manifest())
         return manifest.versions[-1].position if manifest is not None else 0
 
     @property
     def versions(self) -> list[int]:
         """The positions at which a version is kept, oldest first."""
-        manifest = self._usable()
+        manifest = self._usable(self._place.manifest())
         return [version.position for version in manifest.versions] if manifest is not None else []
 
     def refresh(self, *, upto: int | None = None) -> Refreshed:
@@ -116,25 +120,29 @@ class View:
         store = self._needed_store()
         if upto is not None:
             checked_position(upto, "upto")
-        with patiently(self._place.refreshing, patience_s):
-            usable = self._usable()
-            self._publish(usable)
-            base = None if usable is None else usable.versions[-1]
-            start = 0 if base is None else base.position
-            end, digest = self._end(store, base, upto)
-            if base is not None and end <= start:
-                return Refreshed(start, 0, False)
-            log = log_of(self._session(), store, self._plan, after=start, upto=end, lake=self._lake)
-            few = base is not None and end - start <= FEW_EVENTS
+        return changing(self._place.refreshing, partial(self._refreshed, store, upto), patience_s)
+
+    def _refreshed(self, store: Address, upto: int | None) -> Refreshed:
+        """Refresh once; the caller holds the lock, if the place has one."""
+        found = self._place.manifest()
+        usable = self._usable(found)
+        self._publish(usable)
+        base = None if usable is None else usable.versions[-1]
+        start = 0 if base is None else base.position
+        end, digest = self._end(store, base, upto)
+        if base is not None and end <= start:
+            return Refreshed(start, 0, False)
+        log = log_of(self._session(), store, self._plan, after=start, upto=end, lake=self._lake)
+        few = base is not None and end - start <= FEW_EVENTS
+        if few:
+            log = replace(log, rows=log.rows.persist())
+        try:
+            changes = self._folded(log, base, saving=True, recording=self._recording, few=few)
+            changed = self._place.save(changes, usable or self._manifest.following(found), end, digest)
+        finally:
             if few:
-                log = replace(log, rows=log.rows.persist())
-            try:
-                changes = self._folded(log, base, saving=True, recording=self._recording, few=few)
-                changed = self._place.save(changes, usable or self._manifest, end, digest)
-            finally:
-                if few:
-                    log.rows.unpersist()
-            self._publish(self._usable())
+                log.rows.unpersist()
+        self._publish(self._usable(self._place.manifest()))
         return Refreshed(end, changed, base is None)
 
     def latest(self) -> DataFrame:
@@ -266,9 +274,8 @@ class View:
         folder = Folder(self._plan, log.position, saving, recording)
         return grouped(rows, self._plan, self._partitions).mapInArrow(folder, folder.schema)
 
-    def _usable(self) -> ViewManifest | None:
-        """The manifest, if the same code of the projection has folded the view."""
-        found = self._place.manifest()
+    def _usable(self, found: ViewManifest | None) -> ViewManifest | None:
+        """The manifest that was found, if the same code of the projection has folded the view."""
         if found is None or not found.versions:
             return None
         ours = self._manifest
@@ -277,7 +284,7 @@ class View:
         return found if (found.fingerprint, found.columns) == (ours.fingerprint, ours.columns) else None
 
     def _existing(self) -> ViewManifest:
-        manifest = self._usable()
+        manifest = self._usable(self._place.manifest())
         if manifest is None:
             raise StoreUnavailable("there is no such view yet, or other code has folded it; refresh it first")
         return manifest

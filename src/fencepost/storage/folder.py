@@ -1,7 +1,7 @@
-"""A lake in a folder: a file appears under its name complete and durable, and the manifest is replaced by a rename.
+"""A storage in a folder: a file appears under its name complete and durable, and the manifest is replaced by a rename.
 
-Exports and compactions hold a lock on the folder, which `fencepost.spark.lake` takes. So a file that the manifest does
-not list belongs to no running writer, and the manifest needs no version.
+Writers hold a lock on the folder, which `fencepost.spark.lake` and `fencepost.spark.view` take. So a file that the
+manifest does not list belongs to no running writer, and the manifest needs no version.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from ...durable import durable_file, write_durably
-from .entries import MANIFEST
-from .storage import Version
+from ..durable import durable_file, write_durably
+from .protocol import Contents, Version
 
 
 @dataclass(frozen=True)
 class Folder:
     folder: Path
+    contents: Contents
 
     @property
     def is_locked(self) -> bool:
@@ -32,10 +32,10 @@ class Folder:
         return ""
 
     @contextmanager
-    def new_file(self, path: str) -> Iterator[Path]:
+    def new_file(self, path: str, *, replace: bool = True) -> Iterator[Path]:
         target = self.folder / path
         target.parent.mkdir(exist_ok=True)
-        with durable_file(target, replace=True) as draft:
+        with durable_file(target, replace=replace) as draft:
             yield draft
 
     def put(self, path: str, content: bytes) -> None:
@@ -64,10 +64,10 @@ class Folder:
 
     def read_manifest(self) -> tuple[bytes, Version | None] | None:
         try:
-            return self.read(MANIFEST), None
+            return self.read(self.contents.manifest), None
         except FileNotFoundError:
             return None
 
     def replace_manifest(self, content: bytes, version: Version | None) -> Version | None:
-        write_durably(self.folder / MANIFEST, content, replace=True)
+        write_durably(self.folder / self.contents.manifest, content, replace=True)
         return None

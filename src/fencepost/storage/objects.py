@@ -1,9 +1,8 @@
-"""A lake below a prefix of an object store: S3, Google Cloud Storage or Azure, through `obstore`.
+"""A storage below a prefix of an object store: S3, Google Cloud Storage or Azure, through `obstore`.
 
 Every object but the manifest has a name that no other writer uses, and never changes. The manifest is replaced only if
-its ETag is the one that this writer has read (If-Match), and created only if there is none (If-None-Match). Each
-manifest holds a random `commit`, so no two manifests have the same ETag, and a writer whose request was repeated after
-a lost answer recognises its own manifest. A store that ignores these conditions is refused when a lake is created.
+its ETag is the one that this writer has read (If-Match), and created only if there is none (If-None-Match). A store
+that ignores these conditions is refused when a manifest is created. No two manifests are equal (`manifest`).
 
 Credentials and the endpoint come from the environment of each process and are never sent to another one.
 tests/spark/test_object_lakes.py and tests/spark/slow/test_object_lake_kills.py hold this, on a mock of S3.
@@ -26,17 +25,16 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from ...errors import AccessDenied, InvalidInput, StoreError, StoreUnavailable
-from ...redaction import scrubbed
-from .entries import MANIFEST
-from .storage import LakeChanged, Version
+from ..errors import AccessDenied, InvalidInput, StoreError, StoreUnavailable
+from ..redaction import scrubbed
+from .protocol import Contents, ManifestChanged, Version, busy
 
 try:
     import obstore
     from obstore import exceptions
     from obstore.store import S3Store, from_url
 except ImportError as error:
-    raise ImportError(f"{error}; lakes in object stores need obstore: pip install 'fencepost[lake]'") from error
+    raise ImportError(f"{error}; an object store is used through obstore: pip install 'fencepost[lake]'") from error
 
 if TYPE_CHECKING:
     from obstore import PutMode
@@ -52,13 +50,14 @@ NO_VERSION: Final = '"fencepost-no-such-version"'
 @dataclass(frozen=True)
 class Objects:
     url: str
+    contents: Contents
 
     @property
     def is_locked(self) -> bool:
         return False
 
-    def __reduce__(self) -> tuple[type[Objects], tuple[str]]:
-        return Objects, (self.url,)  # without the client, which holds credentials
+    def __reduce__(self) -> tuple[type[Objects], tuple[str, Contents]]:
+        return Objects, (self.url, self.contents)  # without the client, which holds credentials
 
     @cached_property
     def _client(self) -> ObjectStore:
@@ -71,7 +70,7 @@ class Objects:
                 retry_config={"retry_timeout": timedelta(seconds=RETRY_S)},
             )
         except (exceptions.BaseError, ValueError) as error:
-            raise InvalidInput("lake", f"{self.url}: {_said(error)}") from None
+            raise InvalidInput(self.contents.argument, f"{self.url}: {_said(error)}") from None
 
     def name(self, path: str = "") -> str:
         return f"{self.url}/{path}" if path else self.url
@@ -80,11 +79,18 @@ class Objects:
         return f"-{token_hex(8)}"
 
     @contextmanager
-    def new_file(self, path: str) -> Iterator[Path]:
-        with TemporaryDirectory(prefix="fencepost-lake-") as folder:
+    def new_file(self, path: str, *, replace: bool = True) -> Iterator[Path]:
+        with TemporaryDirectory(prefix="fencepost-") as folder:
             draft = Path(folder, "draft")
             draft.touch()
             yield draft
+            if not replace:
+                try:
+                    with self._reporting(path):
+                        obstore.put(self._client, path, draft, use_multipart=False, mode="create")
+                except exceptions.AlreadyExistsError:
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.name(path)) from None
+                return
             in_parts = draft.stat().st_size > PART_BYTES
             with self._reporting(path):
                 obstore.put(self._client, path, draft, use_multipart=in_parts, chunk_size=PART_BYTES)
@@ -104,7 +110,7 @@ class Objects:
 
     @contextmanager
     def local(self, path: str) -> Iterator[Path]:
-        with TemporaryDirectory(prefix="fencepost-lake-") as folder:
+        with TemporaryDirectory(prefix="fencepost-") as folder:
             fetched = Path(folder, "fetched")
             with self._reporting(path), fetched.open("wb") as file:
                 for piece in obstore.get(self._client, path).stream():
@@ -126,8 +132,8 @@ class Objects:
 
     def read_manifest(self) -> tuple[bytes, Version | None] | None:
         try:
-            with self._reporting(MANIFEST):
-                found = obstore.get(self._client, MANIFEST)
+            with self._reporting(self.contents.manifest):
+                found = obstore.get(self._client, self.contents.manifest)
                 return bytes(found.bytes()), (found.meta["e_tag"], found.meta["version"])
         except FileNotFoundError:
             return None
@@ -142,7 +148,7 @@ class Objects:
                 return found[1]
             if isinstance(error, StoreUnavailable):
                 raise
-            raise LakeChanged(f"{self.url}: another process is exporting into this lake; try again later") from None
+            raise ManifestChanged(busy(self)) from None
         if version is None:
             self._check_conditions(content)
         return written
@@ -156,12 +162,12 @@ class Objects:
                 mode["e_tag"] = version[0]
             if version[1] is not None:
                 mode["version"] = version[1]
-        with self._reporting(MANIFEST):
-            put = obstore.put(self._client, MANIFEST, content, mode=mode)
+        with self._reporting(self.contents.manifest):
+            put = obstore.put(self._client, self.contents.manifest, content, mode=mode)
         return put["e_tag"], put["version"]
 
     def _check_conditions(self, content: bytes) -> None:
-        """Refuse a store that ignores the conditions of a put, as some that imitate S3 do; for a lake just created."""
+        """After a manifest was created: refuse a store that ignores conditions, as some that imitate S3 do."""
         if not isinstance(self._client, S3Store):
             return
         for version in (None, (NO_VERSION, None)):
@@ -169,10 +175,10 @@ class Objects:
                 self._put_if(content, version)
             except (exceptions.PreconditionError, exceptions.AlreadyExistsError):
                 continue
-            self.delete(MANIFEST)
+            self.delete(self.contents.manifest)
             raise StoreError(
-                f"{self.url}: this object store ignores the headers If-Match and If-None-Match, so two exports could "
-                "overwrite each other; use a store that supports conditional writes, or a folder"
+                f"{self.url}: this object store ignores the headers If-Match and If-None-Match, so two processes "
+                "could overwrite each other's work; use a store that supports conditional writes, or a folder"
             )
 
     @contextmanager
