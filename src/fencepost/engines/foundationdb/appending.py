@@ -15,13 +15,13 @@ from ...model import Placed
 from ...observing import Observation, has_observers
 from .binding import Connection, Transaction
 from .drafts import Draft
-from .heads import head_of
 from .judging import Judgement
 from .keys import Keys, position_of_value
 from .observations import AppendTried
+from .scanning import head_of
 from .tokens import LASTING_VERSIONS, Tokens
 from .tries import Tries
-from .waiting import Steps
+from .waiting import Steps, result
 
 
 class Appending:
@@ -81,9 +81,7 @@ class Appending:
 
     def _try(self, transaction: Transaction, number: int, cleared: list[bytes]) -> Steps[Verdict]:
         began = monotonic()
-        read_version = transaction.get_read_version()
-        yield read_version
-        version: int = read_version.wait()
+        version: int = yield from result(transaction.get_read_version())
         self._read_version_s += monotonic() - began
         if number > 0:
             placed = yield from self._find_token(transaction, version)
@@ -97,8 +95,7 @@ class Appending:
         head = 0
         if not self._append.events:
             head = yield from head_of(transaction, self._keys)
-        placed = yield from self._commit(transaction, number, cleared, head)
-        return placed
+        return (yield from self._commit(transaction, number, cleared, head))
 
     def _commit(self, transaction: Transaction, number: int, cleared: list[bytes], head: int) -> Steps[Placed]:
         self._draft.write(transaction, self._judgement.buckets.keys(number))
@@ -106,10 +103,8 @@ class Appending:
             transaction.clear(key)
         stamp = transaction.get_versionstamp()
         began = monotonic()
-        commit = transaction.commit()
-        yield commit
         try:
-            commit.wait()
+            yield from result(transaction.commit())
         finally:
             self._commit_s += monotonic() - began
         self._stored = True
