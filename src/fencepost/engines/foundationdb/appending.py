@@ -39,7 +39,6 @@ class Appending:
     ) -> None:
         self._append = append
         self._keys = keys
-        self._connection = connection
         self._tokens = tokens
         self._judgement = Judgement(append, keys, connection)
         self._draft = Draft(
@@ -60,12 +59,7 @@ class Appending:
         cleared = self._tokens.take()
         outcome = "failed"
         try:
-            while True:
-                try:
-                    verdict = yield from self._try(tries.transaction, tries.number, cleared)
-                    break
-                except self._connection.error as error:
-                    yield from tries.recover(error)
+            verdict = yield from tries.run(lambda transaction: self._try(transaction, tries.number, cleared))
             outcome = "stored" if self._stored else "refused"
         finally:
             # A token that this append has stored is cleared later; those that it has not cleared, too.
@@ -112,7 +106,8 @@ class Appending:
             return Placed(head, head)
         yield stamp
         assert stamp.value is not None
-        return self._placed(stamp.value + self._draft.first_place)
+        first = position_of_value(stamp.value + self._draft.first_place)
+        return Placed(first, first + len(self._append.events) - 1)
 
     def _find_token(self, transaction: Transaction, version: int) -> Steps[Placed | None]:
         """Where an earlier try has stored the append, if one has."""
@@ -131,7 +126,3 @@ class Appending:
             return Placed(head, head)
         last = position_of_value(token.value)
         return Placed(last - len(self._append.events) + 1, last)
-
-    def _placed(self, first: bytes) -> Placed:
-        position = position_of_value(first)
-        return Placed(position, position + len(self._append.events) - 1)
