@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from importlib import import_module
 from uuid import UUID
 
 import psycopg
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from psycopg.types.json import Json
 
 from fencepost import Event, SequencedEvent
-from fencepost.engines.postgres import copy_rows
-from fencepost.engines.postgres.copy_rows import COLUMNS, copy_blocks
+from fencepost.engines.postgres.load import COLUMNS, copy_blocks
 from fencepost.model.encodings import encode_json, encode_metadata, encode_moment, encode_tags
+
+load = import_module("fencepost.engines.postgres.load")  # the package has a function of this name
 
 TYPES = ["int8", "timestamptz", "uuid", "text", "text[]", "bytea", "json"]
 TABLE = f"CREATE TEMPORARY TABLE {{}} ({', '.join(map(' '.join, zip(COLUMNS, TYPES, strict=True)))})"
@@ -57,7 +59,7 @@ def rows(connection: psycopg.Connection, table: str) -> list[tuple[object, ...]]
 def test_the_stored_rows_are_those_that_psycopg_stores(
     server_url: str, monkeypatch: pytest.MonkeyPatch, events: list[Event | SequencedEvent], head: int
 ) -> None:
-    monkeypatch.setattr(copy_rows, "BLOCK_BYTES", 200)  # so that there are several blocks
+    monkeypatch.setattr(load, "BLOCK_BYTES", 200)  # so that there are several blocks
     columns = ", ".join(COLUMNS)
     with psycopg.connect(server_url) as connection:
         for table in ("ours", "theirs"):

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ..errors import InvalidInput
 from ..model import AppendCondition, Query, QueryItem
@@ -33,11 +34,7 @@ ALL: Final = "\0all"
 
 Queries: TypeAlias = DataFrame | Mapping[str, Query | AppendCondition]
 
-ITEMS: Final = (
-    "query_id string, item int, kind string, key string, item_types array<string>, item_tags array<string>, "
-    "item_after decimal(38,0), item_upto decimal(38,0)"
-)
-ITEMS_ARROW: Final = pa.schema(
+ITEMS: Final = pa.schema(
     [
         ("query_id", pa.string()),
         ("item", pa.int32()),
@@ -88,7 +85,7 @@ def _prepared(events: DataFrame, queries: Queries) -> tuple[DataFrame, dict[str,
             shapes[kind] = max(shapes.get(kind, 0), number)
         return F.broadcast(spark.createDataFrame(items).drop("kind")), shapes
     assert isinstance(queries, DataFrame)
-    spread = _checked(queries).mapInArrow(partial(_items, common=common), ITEMS)
+    spread = _checked(queries).mapInArrow(partial(_items, common=common), from_arrow_schema(ITEMS))
     counted = spread.groupBy("kind").agg(F.max("item").alias("last")).collect()
     return spread.drop("kind"), {row["kind"]: row["last"] for row in counted}
 
@@ -152,7 +149,7 @@ def _items_of(queries: Iterable[Mapping[str, Any]], common: Mapping[str, int]) -
                         "item_upto": given["upto"],
                     }
                 )
-    return pa.RecordBatch.from_pylist(rows, schema=ITEMS_ARROW)
+    return pa.RecordBatch.from_pylist(rows, schema=ITEMS)
 
 
 def _keys_of(item: QueryItem, common: Mapping[str, int]) -> list[tuple[str, str]]:

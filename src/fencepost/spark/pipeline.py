@@ -14,6 +14,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -58,12 +59,12 @@ class QueryProgress:
 
     def listen(self, query: StreamingQuery) -> None:
         for progress in query.recentProgress:
-            batch, rows = _of(progress, "batchId"), _of(progress, "numInputRows")
+            batch, rows = progress.batchId, progress.numInputRows
             if batch > self._last and rows:
                 self._last = batch
                 self.batches += 1
                 self.rows += rows
-                self.seconds += dict(_of(progress, "durationMs")).get("triggerExecution", 0) / 1_000
+                self.seconds += dict(progress.durationMs).get("triggerExecution", 0) / 1_000
             self.lag = _lag(progress)
         self.running = query.isActive
 
@@ -219,17 +220,15 @@ def _raise_failure(told: QueryProgress, query: StreamingQuery) -> None:
         raise StoreError(f"query {told.name!r} failed: {told.error}")
 
 
-class _naming:
-    """Turns an error of the pipeline's own code into one that names the place in that code."""
-
-    def __init__(self, module: ModuleType) -> None:
-        self._module = module
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (PySparkException, Exception)) and not isinstance(error, (InvalidInput, StoreError)):
-            raise InvalidInput("module", f"{self._module.__name__} failed: {_described(error)}") from error
+@contextmanager
+def _naming(module: ModuleType) -> Iterator[None]:
+    """Turn an error of the pipeline's own code into one that names the place in that code."""
+    try:
+        yield
+    except (InvalidInput, StoreError):
+        raise
+    except Exception as error:
+        raise InvalidInput("module", f"{module.__name__} failed: {_described(error)}") from error
 
 
 def _described(error: BaseException) -> str:
@@ -251,15 +250,10 @@ def first_lines(text: str) -> str:
     return " ".join(lines[:6])
 
 
-def _of(progress: Any, name: str) -> Any:
-    """An attribute of Spark's progress; Spark Connect gives no mapping."""
-    return getattr(progress, name)
-
-
 def _lag(progress: Any) -> int | None:
     lags = []
-    for source in _of(progress, "sources"):
-        end, latest = (_position(_of(source, name)) for name in ("endOffset", "latestOffset"))
+    for source in progress.sources:
+        end, latest = _position(source.endOffset), _position(source.latestOffset)
         if end is not None and latest is not None:
             lags.append(max(latest - end, 0))
     return max(lags) if lags else None

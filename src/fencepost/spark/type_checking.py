@@ -20,7 +20,7 @@ from pyspark.sql.types import DataType, LongType, StringType, StructField, Struc
 from ..consumers import TypesChecked, Unreadable
 from ..consumers.checking import MOST_FAILURES, Trial
 from ..model import SequencedEvent, checked_position
-from .basics import TYPES, Shipped, Store, bounds_of, over_tasks, position_type, shipped
+from .basics import Shipped, Store, arrow_schema, bounds_of, over_tasks, position_type, shipped
 from .scanning import Scan, Selection, partition, scan_of, to_spark
 
 NEEDED: Final = ("position", "type", "data", "metadata")
@@ -104,8 +104,7 @@ class Decoder:
         yield pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(self.schema))
 
     def _events(self, part: Selection) -> Iterator[SequencedEvent]:
-        fields = [StructField(name, self.position if name == "position" else TYPES[name][0]) for name in NEEDED]
-        wanted = to_arrow_schema(StructType(fields), timezone="UTC")
+        wanted = arrow_schema(NEEDED, self.position)
         assert part.types is not None
         for stored in self.scan.batches(part, wanted.names):
             columns = [to_spark(stored, wanted).column(name).to_pylist() for name in NEEDED]

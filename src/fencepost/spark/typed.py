@@ -34,7 +34,7 @@ from ..decisions.hints import alternatives
 from ..decisions.upcasting import VERSION
 from ..errors import InvalidInput
 from ..model import SequencedEvent
-from .basics import Shipped, Snapshot, Store, position_column, reporting, shipped
+from .basics import Shipped, Snapshot, Store, position_column, reporting, shipped, tag_values
 from .folding import type_of
 from .frames import Folder, events, prefix_of
 
@@ -90,7 +90,7 @@ def typed(spark: SparkSession, prefix: Snapshot, cls: type) -> DataFrame:
     return parsed.withColumn("fits", fits).select(
         *(F.col(name).alias(own[name]) for name in ("position", "recorded_at", "id")),
         *(F.when(F.col("fits"), each.filled(value[each.name])).alias(each.name) for each in fields),
-        *(_tag_values(tag).alias(tag) for tag in sorted(declaration.tag_names - set(declaration.fields) - set(OWN))),
+        *(tag_values(tag).alias(tag) for tag in sorted(declaration.tag_names - set(declaration.fields) - set(OWN))),
         *(F.col(name).alias(own[name]) for name in ("tags", "metadata")),
         F.when(~F.col("fits"), F.coalesce(PROBLEM, text)).alias(own["unreadable"]),
     )
@@ -158,19 +158,11 @@ def _classes(module: ModuleType | str | Iterable[type]) -> list[type]:
     return list(module)
 
 
-def _tag_values(tag: str) -> Column:
-    """The values of the event's tags with that name."""
-    start = f"{tag}:"
-    own = F.filter("tags", lambda each: F.startswith(each, F.lit(start)))
-    return F.transform(own, lambda each: F.substring(each, len(start) + 1, 2**31 - 1))
-
-
 def _decoded(stored: DataFrame, declaration: Declaration[Any]) -> DataFrame:
     """The events with data in JSON of the newest version; `problem` says why an event has none."""
-    if declaration.codec_factory is json_codec and declaration.version == 1:
-        newest = F.coalesce(F.element_at("metadata", F.lit(VERSION)), F.lit("1")) == "1"
-        return stored.withColumn(PROBLEM, F.when(~newest, F.lit("written by a newer version of the class")))
     newest = F.coalesce(F.element_at("metadata", F.lit(VERSION)), F.lit("1")) == str(declaration.version)
+    if declaration.codec_factory is json_codec and declaration.version == 1:
+        return stored.withColumn(PROBLEM, F.when(~newest, F.lit("written by a newer version of the class")))
     work = partial(_decode, shipped(declaration.cls))
     if declaration.codec_factory is not json_codec:
         return stored.mapInArrow(work, stored.schema)

@@ -16,9 +16,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, TextIO
+from contextlib import contextmanager
+from typing import Any, Final, TextIO
 from uuid import uuid4
 
 from py4j.protocol import Py4JError
@@ -33,6 +32,7 @@ CLEAR_LINE: Final = "\r\x1b[K"
 GROUP_PROPERTIES: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 
 Say = Callable[[str], None]
+Draw = Callable[[str], None]  # an empty text clears what was drawn
 
 
 @contextmanager
@@ -42,16 +42,17 @@ def progress(spark: SparkSession, label: str = "running", *, show: bool | None =
     By default the bar is drawn if standard error is a terminal, or in a notebook. `show=False` turns it off. Spark
     Connect does not report tasks to this function and draws a bar of its own.
     """
-    screen = _screen() if show is not False and isinstance(spark, SparkSession) else None
-    if screen is None:
+    draw = _screen() if show is not False and isinstance(spark, SparkSession) else None
+    if draw is None:
         yield lambda label: None
         return
-    with ExitStack() as ends:
-        group = ends.enter_context(_job_group(spark, label))
-        bar = _Bar(Tasks(spark, group), screen, label, time.monotonic())
-        ends.callback(bar.end)
-        bar.start()
-        yield bar.say
+    with _job_group(spark, label) as group:
+        bar = _Bar(spark, group, draw, label)
+        try:
+            bar.start()
+            yield bar.say
+        finally:
+            bar.end()
 
 
 @contextmanager
@@ -68,83 +69,62 @@ def _job_group(spark: SparkSession, label: str) -> Iterator[str]:
             context.setLocalProperty(name, value)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class Tasks:
-    """The tasks of a job group."""
-
-    spark: SparkSession
-    group: str
-
-    def count(self) -> tuple[int, int]:
-        """Completed tasks, and all tasks that are known so far."""
-        tracker = self.spark.sparkContext.statusTracker()
-        done = known = 0
-        for number in tracker.getJobIdsForGroup(self.group):
-            job = tracker.getJobInfo(number)
-            stages = [tracker.getStageInfo(stage) for stage in job.stageIds] if job is not None else []
-            found = [stage for stage in stages if stage is not None]
-            tasks = sum(stage.numTasks for stage in found)
-            ended = job is not None and job.status != "RUNNING"
-            known += tasks
-            done += tasks if ended else sum(stage.numCompletedTasks for stage in found)
-        return done, known
+def _tasks(spark: SparkSession, group: str) -> tuple[int, int]:
+    """Completed tasks of a job group, and all of its tasks that are known so far."""
+    tracker = spark.sparkContext.statusTracker()
+    done = known = 0
+    for number in tracker.getJobIdsForGroup(group):
+        job = tracker.getJobInfo(number)
+        stages = [tracker.getStageInfo(stage) for stage in job.stageIds] if job is not None else []
+        found = [stage for stage in stages if stage is not None]
+        tasks = sum(stage.numTasks for stage in found)
+        ended = job is not None and job.status != "RUNNING"
+        known += tasks
+        done += tasks if ended else sum(stage.numCompletedTasks for stage in found)
+    return done, known
 
 
-class Screen(Protocol):
-    """Where a bar is drawn."""
+def _terminal(stream: TextIO) -> Draw:
+    """Draws on the last line of a terminal."""
 
-    def draw(self, text: str) -> None: ...
+    def draw(text: str) -> None:
+        stream.write(CLEAR_LINE + text)
+        stream.flush()
 
-    def clear(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class Terminal:
-    """The last line of a terminal."""
-
-    stream: TextIO
-
-    def draw(self, text: str) -> None:
-        self.stream.write(CLEAR_LINE + text)
-        self.stream.flush()
-
-    def clear(self) -> None:
-        self.draw("")
+    return draw
 
 
-class Notebook:
-    """An output below the cell of a notebook, replaced on each drawing."""
+def _notebook(display: Callable[..., Any]) -> Draw:
+    """Draws into an output below the cell of a notebook, which each drawing replaces."""
+    handle: Any = display({"text/plain": ""}, raw=True, display_id=True)
 
-    def __init__(self, display: Callable[..., Any]) -> None:
-        self._handle: Any = display({"text/plain": ""}, raw=True, display_id=True)
-
-    def draw(self, text: str) -> None:
+    def draw(text: str) -> None:
         shown = f"<pre>{html.escape(text)}</pre>" if text else ""
-        self._handle.update({"text/html": shown, "text/plain": text}, raw=True)
+        handle.update({"text/html": shown, "text/plain": text}, raw=True)
 
-    def clear(self) -> None:
-        self.draw("")
+    return draw
 
 
-def _screen() -> Screen | None:
-    """The notebook or the terminal of this process; None if it has neither."""
+def _screen() -> Draw | None:
+    """Draws in the notebook or the terminal of this process; None if it has neither."""
     shell = sys.modules.get("IPython")
     running = shell.get_ipython() if shell is not None else None
     if running is not None and hasattr(running, "kernel"):
         from IPython.display import display  # type: ignore[import-not-found]
 
-        return Notebook(display)
-    return Terminal(sys.stderr) if sys.stderr is not None and sys.stderr.isatty() else None
+        return _notebook(display)
+    return _terminal(sys.stderr) if sys.stderr is not None and sys.stderr.isatty() else None
 
 
 class _Bar:
     """Draws until it is ended; in a thread of its own."""
 
-    def __init__(self, tasks: Tasks, screen: Screen, label: str, began: float) -> None:
-        self._tasks = tasks
-        self._screen = screen
+    def __init__(self, spark: SparkSession, group: str, draw: Draw, label: str) -> None:
+        self._spark = spark
+        self._group = group
+        self._draw = draw
         self._label = label
-        self._began = began
+        self._began = time.monotonic()
         self._ended = Wakeup()
         self._thread = threading.Thread(target=self._run, name="fencepost-progress", daemon=True)
 
@@ -157,14 +137,15 @@ class _Bar:
     def end(self) -> None:
         self._ended.set()
         self._thread.join()
-        self._screen.clear()
+        self._draw("")
 
     def _run(self) -> None:
         ended = False
         try:
             while not ended:
                 ended = self._ended.wait(DRAW_EVERY_S)  # so that a short block draws nothing but its end
-                self._screen.draw(line(self._label, *self._tasks.count(), time.monotonic() - self._began))
+                done, known = _tasks(self._spark, self._group)
+                self._draw(line(self._label, done, known, time.monotonic() - self._began))
         except Py4JError:
             return  # the JVM has gone; the code in the block raises the same error
 

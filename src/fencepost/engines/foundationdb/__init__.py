@@ -13,15 +13,12 @@ given the buckets of the conflict kernel as keys. In this order:
     drafts        what an append writes, worked out once, and whether it fits into a transaction
     rarity        which buckets the conditions of an append read
     postings      sorted streams of positions: postings, their unions and intersections
-    merging       one partition of the log, as part of a merged reading
-    scanning      reading the log, in pages
-    heads         the head, from the heads of the partitions
+    scanning      the head, and reading the log in pages, merged from its partitions
     judging       the verdict on an append, as far as the past decides it
     tokens        what tells a later try that an earlier one was stored, and clearing it
     observations  what observers are told
     appending     one append, with all its tries
-    watching      waiting for a new head
-    engine        the engine: everything that a store asks for
+    engine        the engine: everything that a store asks for, and waiting for a new head
 
 tests/foundationdb runs all of it on `tests.support.simulated_fdb`, or on a real cluster.
 """

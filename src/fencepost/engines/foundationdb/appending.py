@@ -15,13 +15,13 @@ from ...model import Placed
 from ...observing import Observation, has_observers
 from .binding import Connection, Transaction
 from .drafts import Draft
-from .heads import head_of
 from .judging import Judgement
 from .keys import Keys, position_of_value
 from .observations import AppendTried
+from .scanning import head_of
 from .tokens import LASTING_VERSIONS, Tokens
 from .tries import Tries
-from .waiting import Steps
+from .waiting import Steps, result
 
 
 class Appending:
@@ -39,7 +39,6 @@ class Appending:
     ) -> None:
         self._append = append
         self._keys = keys
-        self._connection = connection
         self._tokens = tokens
         self._judgement = Judgement(append, keys, connection)
         self._draft = Draft(
@@ -60,12 +59,7 @@ class Appending:
         cleared = self._tokens.take()
         outcome = "failed"
         try:
-            while True:
-                try:
-                    verdict = yield from self._try(tries.transaction, tries.number, cleared)
-                    break
-                except self._connection.error as error:
-                    yield from tries.recover(error)
+            verdict = yield from tries.run(lambda transaction: self._try(transaction, tries.number, cleared))
             outcome = "stored" if self._stored else "refused"
         finally:
             # A token that this append has stored is cleared later; those that it has not cleared, too.
@@ -81,9 +75,7 @@ class Appending:
 
     def _try(self, transaction: Transaction, number: int, cleared: list[bytes]) -> Steps[Verdict]:
         began = monotonic()
-        read_version = transaction.get_read_version()
-        yield read_version
-        version: int = read_version.wait()
+        version: int = yield from result(transaction.get_read_version())
         self._read_version_s += monotonic() - began
         if number > 0:
             placed = yield from self._find_token(transaction, version)
@@ -97,8 +89,7 @@ class Appending:
         head = 0
         if not self._append.events:
             head = yield from head_of(transaction, self._keys)
-        placed = yield from self._commit(transaction, number, cleared, head)
-        return placed
+        return (yield from self._commit(transaction, number, cleared, head))
 
     def _commit(self, transaction: Transaction, number: int, cleared: list[bytes], head: int) -> Steps[Placed]:
         self._draft.write(transaction, self._judgement.buckets.keys(number))
@@ -106,10 +97,8 @@ class Appending:
             transaction.clear(key)
         stamp = transaction.get_versionstamp()
         began = monotonic()
-        commit = transaction.commit()
-        yield commit
         try:
-            commit.wait()
+            yield from result(transaction.commit())
         finally:
             self._commit_s += monotonic() - began
         self._stored = True
@@ -117,7 +106,8 @@ class Appending:
             return Placed(head, head)
         yield stamp
         assert stamp.value is not None
-        return self._placed(stamp.value + self._draft.first_place)
+        first = position_of_value(stamp.value + self._draft.first_place)
+        return Placed(first, first + len(self._append.events) - 1)
 
     def _find_token(self, transaction: Transaction, version: int) -> Steps[Placed | None]:
         """Where an earlier try has stored the append, if one has."""
@@ -136,7 +126,3 @@ class Appending:
             return Placed(head, head)
         last = position_of_value(token.value)
         return Placed(last - len(self._append.events) + 1, last)
-
-    def _placed(self, first: bytes) -> Placed:
-        position = position_of_value(first)
-        return Placed(position, position + len(self._append.events) - 1)

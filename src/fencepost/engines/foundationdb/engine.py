@@ -22,12 +22,12 @@ from typing import Final
 from ...core.engine import Capability, InThread, ReadStart
 from ...core.judging import Append, Failed, Verdict
 from ...errors import FencepostError, InvalidInput, StoreCorrupt, StoreError
+from ...interrupts import Waiters
 from ...model import MAX_POSITION, Query, SequencedEvent
 from ...observing import has_observers, notify
 from .appending import Appending
 from .binding import Connection, Future, Transaction
 from .drafts import MAX_TRANSACTION_BYTES, TRANSACTION_BYTES
-from .heads import begin_heads, head_of, highest
 from .keys import (
     PARTITIONS,
     Keys,
@@ -39,14 +39,14 @@ from .keys import (
     position_of_value,
 )
 from .observations import TryFailed, WatchFellBack
-from .scanning import pages_of, scan
+from .scanning import Read, begin_heads, head_of, highest, pages_of, scan
 from .tokens import Tokens
 from .tries import Tries
-from .waiting import Result, Steps, run, run_async
-from .watching import Waiters, cancel, report_failures
+from .waiting import Result, Steps, result, run, run_async
 
 NAMESPACE: Final = "default"
 TOO_MANY_WATCHES: Final = 1032
+LOOK_AGAIN_S: Final = 0.1  # where no watch is available, or one fires without a change
 
 
 class FoundationDBEngine:
@@ -68,7 +68,8 @@ class FoundationDBEngine:
         wanted = None if partitions is None else checked_partitions(partitions)
         self._connection = connection
         self._transaction_bytes = transaction_bytes
-        self._waiters = Waiters()
+        self._changed = Waiters()
+        self._interrupts = 0
         self._turns = count()
         names = Namespace(namespace)
         found = self._run(lambda transaction: self._open_format(transaction, names, wanted or PARTITIONS))
@@ -89,17 +90,18 @@ class FoundationDBEngine:
         return [await run_async(self._append(append)) for append in appends]
 
     def begin(self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool) -> ReadStart:
-        return run(self._begin(query, after, upto, limit, backwards))
+        return run(self._begin(Read(query, after, MAX_POSITION if upto is None else upto, limit, backwards)))
 
     async def begin_async(
         self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool, in_thread: InThread
     ) -> ReadStart:
-        return await run_async(self._begin(query, after, upto, limit, backwards))
+        read = Read(query, after, MAX_POSITION if upto is None else upto, limit, backwards)
+        return await run_async(self._begin(read))
 
     def scan(
         self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
     ) -> Iterator[Sequence[SequencedEvent]]:
-        return scan(self._connection, self._keys, query, after, upto, limit, backwards)
+        return scan(self._connection, self._keys, Read(query, after, upto, limit, backwards))
 
     def head(self) -> int:
         return self._run(lambda transaction: head_of(transaction, self._keys))
@@ -115,28 +117,26 @@ class FoundationDBEngine:
         return self._run(read)
 
     def wait(self, after: int, timeout_s: float) -> int:
-        waiter = self._waiters.add()
+        interrupts = self._interrupts
         deadline = monotonic() + timeout_s
-        try:
-            while True:
-                head, watches = self._run(lambda transaction: self._watch(transaction, after))
-                rest_s = deadline - monotonic()
-                try:
-                    if head <= after and rest_s > 0:
-                        waiter.wait(watches, rest_s)
-                        report_failures(watches, self._connection, self._report_fallback)
-                        head = self.head()
-                finally:
-                    cancel(watches)
-                if head > after or monotonic() >= deadline or waiter.interrupted:
-                    return head
-                # A watch may fire for nothing, or fail again and again: this must not spin.
-                waiter.wait([], deadline - monotonic())
-        finally:
-            self._waiters.remove(waiter)
+        while True:
+            head, watches = self._run(lambda transaction: self._watch(transaction, after))
+            rest_s = deadline - monotonic()
+            try:
+                if head <= after and rest_s > 0:
+                    self._pause(watches, rest_s, interrupts)
+                    self._report_failures(watches)
+                    head = self.head()
+            finally:
+                cancel(watches)
+            if head > after or monotonic() >= deadline or self._interrupts > interrupts:
+                return head
+            # A watch may fire for nothing, or fail again and again: this must not spin.
+            self._pause([], deadline - monotonic(), interrupts)
 
     def interrupt(self) -> None:
-        self._waiters.interrupt()
+        self._interrupts += 1
+        self._changed.notify_all()
 
     def close(self) -> None:
         self.interrupt()
@@ -149,9 +149,7 @@ class FoundationDBEngine:
 
         def clear(transaction: Transaction) -> Steps[None]:
             transaction.clear_range(self._keys.prefix, self._keys.prefix + b"\xff")
-            commit = transaction.commit()
-            yield commit
-            commit.wait()
+            yield from result(transaction.commit())
 
         self._run(clear)
 
@@ -177,31 +175,26 @@ class FoundationDBEngine:
         appending = Appending(
             append, self._keys, self._connection, os.urandom(16), partition, self._tokens, self._transaction_bytes
         )
-        verdict = yield from appending.steps(self._tries(), lambda observation: notify(self, observation))
-        return verdict
+        return (yield from appending.steps(self._tries(), lambda observation: notify(self, observation)))
 
-    def _begin(
-        self, query: Query, after: int, upto: int | None, limit: int | None, backwards: bool
-    ) -> Steps[ReadStart]:
+    def _begin(self, read: Read) -> Steps[ReadStart]:
         """Head and first page in one transaction: what it sees ends at the head."""
 
         def first_page(transaction: Transaction) -> Steps[tuple[int, list[SequencedEvent]]]:
             heads = begin_heads(transaction, self._keys)
-            pages = pages_of(
-                self._connection, self._keys, query, after, MAX_POSITION if upto is None else upto, limit, backwards
-            )
-            page = yield from pages.page(transaction)
+            page = yield from pages_of(self._connection, self._keys, read).page(transaction)
             head = yield from highest(heads)
             return head, page
 
         head, page = yield from self._tries().run(first_page)
-        reach = head if upto is None else min(upto, head)
-        left = None if limit is None else limit - len(page)
+        reach = min(read.upto, head)
+        left = None if read.limit is None else read.limit - len(page)
         if not page or left == 0:
             return ReadStart(reach, page, None)
         last = page[-1].position
-        bounds = (after, last - 1) if backwards else (last, reach)
-        return ReadStart(reach, page, scan(self._connection, self._keys, query, *bounds, left, backwards))
+        after, upto = (read.after, last - 1) if read.backwards else (last, reach)
+        rest = read._replace(after=after, upto=upto, limit=left)
+        return ReadStart(reach, page, scan(self._connection, self._keys, rest))
 
     def _open_format(self, transaction: Transaction, names: Namespace, partitions: int) -> Steps[int]:
         """The number of partitions of the store, which is created if it does not exist."""
@@ -210,17 +203,14 @@ class FoundationDBEngine:
         if found.value is not None:
             return partitions_in(found.value)
         transaction.set(names.format, format_of(partitions))
-        commit = transaction.commit()
-        yield commit
-        commit.wait()
+        yield from result(transaction.commit())
         return partitions
 
     def _check_version(self, transaction: Transaction) -> Steps[None]:
         """After a restore into a new cluster, positions would go back."""
         version = transaction.get_read_version()
         head = yield from head_of(transaction, self._keys)
-        yield version
-        if head > last_position_at(version.wait()):
+        if head > last_position_at((yield from result(version))):
             raise StoreCorrupt(
                 "the cluster's version is behind the store's head: advance it with fdbcli advanceversion"
             )
@@ -233,9 +223,7 @@ class FoundationDBEngine:
         watches: list[Future] = []
         try:
             watches += (transaction.watch(key) for key in self._keys.heads)
-            commit = transaction.commit()
-            yield commit
-            commit.wait()
+            yield from result(transaction.commit())
         except self._connection.error as error:
             cancel(watches)
             if getattr(error, "code", 0) != TOO_MANY_WATCHES:
@@ -244,6 +232,30 @@ class FoundationDBEngine:
             return head, []
         return head, watches
 
+    def _pause(self, watches: Sequence[Future], timeout_s: float, interrupts: int) -> None:
+        """Wait until a watch is ready, `interrupt` is called or the time is over; without watches, a short time."""
+        for watch in watches:
+            watch.on_ready(lambda _: self._changed.notify_all())
+        self._changed.wait_for(
+            lambda: self._interrupts > interrupts or any(watch.is_ready() for watch in watches),
+            timeout_s if watches else min(LOOK_AGAIN_S, timeout_s),
+        )
+
+    def _report_failures(self, watches: Sequence[Future]) -> None:
+        """Tell observers of each watch that has failed, which it may do long after it was set up."""
+        for watch in watches:
+            if watch.is_ready():
+                try:
+                    watch.wait()
+                except self._connection.error as error:
+                    self._report_fallback(getattr(error, "code", 0))
+
     def _report_fallback(self, code: int) -> None:
         if has_observers():
             notify(self, WatchFellBack(code))
+
+
+def cancel(watches: Sequence[Future]) -> None:
+    """A watch outlives its transaction, and the number of watches of a client is limited."""
+    for watch in watches:
+        watch.cancel()

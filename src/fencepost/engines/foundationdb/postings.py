@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from ...model import MAX_POSITION, Query, QueryItem
@@ -138,8 +139,8 @@ class TypedPostings:
         return (yield from self._typed.seek(max(rank, self._first.next)))
 
 
-class Union:
-    """What is in any of the streams."""
+class Several:
+    """Streams that are primed and renewed together."""
 
     def __init__(self, streams: Sequence[Stream]) -> None:
         self._streams = streams
@@ -152,6 +153,10 @@ class Union:
         for stream in self._streams:
             stream.renew(grown=grown)
 
+
+class Union(Several):
+    """What is in any of the streams."""
+
     def seek(self, rank: int) -> Steps[int | None]:
         self.prime(rank)
         first: int | None = None
@@ -162,20 +167,13 @@ class Union:
         return first
 
 
-class Intersection:
+class Intersection(Several):
     """What is in all of the streams."""
 
-    def __init__(self, streams: Sequence[Stream]) -> None:
-        self._streams = streams
-        self._passed = 0  # nothing below this rank is in all of them
+    _passed = 0  # nothing below this rank is in all of them
 
     def prime(self, rank: int) -> None:
-        for stream in self._streams:
-            stream.prime(max(rank, self._passed))
-
-    def renew(self, *, grown: bool) -> None:
-        for stream in self._streams:
-            stream.renew(grown=grown)
+        super().prime(max(rank, self._passed))
 
     def seek(self, rank: int) -> Steps[int | None]:
         self._passed = max(self._passed, rank)
@@ -200,25 +198,17 @@ def stream_of(
     query: Query, keys: Keys, fetch: Fetch, *, after: int, upto: int = MAX_POSITION, backwards: bool = False
 ) -> Stream:
     """The positions in (after, upto] that match the query, in the order of reading."""
-
-    def postings(prefix: bytes, page: int = FIRST_PAGE) -> Postings:
-        return Postings(fetch, prefix, after=after, upto=upto, backwards=backwards, page=page)
+    postings = partial(Postings, fetch, after=after, upto=upto, backwards=backwards)
 
     def tagged(tag: str, types: frozenset[str]) -> Stream:
         if not types:
             return postings(keys.tag(tag))
-        first = Postings(fetch, keys.tag(tag), after=after, upto=upto, types=types, backwards=backwards, one_page=True)
 
         def of_types(rank: int) -> Stream:
-            bounds = (after, MAX_POSITION - rank) if backwards else (rank - 1, upto)
-            return Union(
-                [
-                    Postings(fetch, keys.tag(tag, type), after=bounds[0], upto=bounds[1], backwards=backwards)
-                    for type in sorted(types)
-                ]
-            )
+            low, high = (after, MAX_POSITION - rank) if backwards else (rank - 1, upto)
+            return Union([postings(keys.tag(tag, type), after=low, upto=high) for type in sorted(types)])
 
-        return TypedPostings(first, of_types)
+        return TypedPostings(postings(keys.tag(tag), types=types, one_page=True), of_types)
 
     def of_item(item: QueryItem) -> Stream:
         if item.tags:

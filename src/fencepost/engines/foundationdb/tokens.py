@@ -19,7 +19,7 @@ from typing import Final
 from .binding import Connection, Transaction
 from .keys import Keys, position_of_value, version_of
 from .ranges import RangeRead
-from .waiting import Steps
+from .waiting import Steps, result
 
 CLEARED: Final = 16  # tokens of earlier appends that an append takes along
 SWEPT: Final = 256  # tokens of each partition that one opening looks at
@@ -49,9 +49,7 @@ class Tokens:
         """Clear all of them."""
         for token in list(self._told):
             transaction.clear(token)
-        commit = transaction.commit()
-        yield commit
-        commit.wait()
+        yield from result(transaction.commit())
 
     def sweep(self, connection: Connection, transaction: Transaction) -> Steps[int]:
         """Clear tokens that processes which ended long ago have left behind, and return their number."""
@@ -59,8 +57,7 @@ class Tokens:
         reads = [
             RangeRead(connection, transaction.snapshot, tokens, tokens + b"\xff", SWEPT) for tokens in self._keys.tokens
         ]
-        yield version
-        oldest = version.wait() - LASTING_VERSIONS
+        oldest = (yield from result(version)) - LASTING_VERSIONS
         swept = 0
         for read in reads:
             rows = yield from read.rows()
@@ -69,7 +66,5 @@ class Tokens:
                     transaction.clear(row.key)
                     swept += 1
         if swept:
-            commit = transaction.commit()
-            yield commit
-            commit.wait()
+            yield from result(transaction.commit())
         return swept

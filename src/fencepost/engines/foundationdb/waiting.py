@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 from contextlib import suppress
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ...interrupts import Wakeup
 from .binding import Future
@@ -21,6 +21,12 @@ from .binding import Future
 Result = TypeVar("Result")
 
 Steps: TypeAlias = Generator[Future, None, Result]
+
+
+def result(future: Future) -> Steps[Any]:
+    """Wait for one future, and return its result."""
+    yield future
+    return future.wait()
 
 
 def run(steps: Steps[Result]) -> Result:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
 import psycopg
 
@@ -27,15 +27,12 @@ PIPELINES: Final = 2  # connections in use at a time: the server can work on one
 BATCH_CALLS: Final = 16  # calls that are sent together; the server delivers the answers when the last call is done
 
 
-class PendingCall:
+class PendingCall(NamedTuple):
     """A call, and the future of the task that awaits its rows. None stands for "use a thread"."""
 
-    __slots__ = ("arguments", "call", "future")
-
-    def __init__(self, call: Call, arguments: Arguments, future: asyncio.Future[Rows | None]) -> None:
-        self.call = call
-        self.arguments = arguments
-        self.future = future
+    call: Call
+    arguments: Arguments
+    future: asyncio.Future[Rows | None]
 
     def resolve(self, rows: Rows | None) -> None:
         """Idempotent. The future of a cancelled task is done already."""

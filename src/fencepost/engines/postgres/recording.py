@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -12,13 +12,6 @@ from .calls import Call
 from .connections import Connection, Session
 
 PAGE_APPENDS: Final = 1_024
-
-
-class RecordDocument(msgspec.Struct):
-    first: int
-    last: int
-    conditions: msgspec.Raw
-    unless: msgspec.Raw | None
 
 
 class Records:
@@ -51,6 +44,7 @@ class Records:
         return [RecordedAppend(*row) for row in connection.execute(self._page, [after, upto])]
 
 
-def _document(append: RecordedAppend) -> RecordDocument:
+def _document(append: RecordedAppend) -> dict[str, Any]:
     unless = None if append.unless_json is None else msgspec.Raw(append.unless_json.encode())
-    return RecordDocument(append.first, append.last, msgspec.Raw(append.conditions_json.encode()), unless)
+    conditions = msgspec.Raw(append.conditions_json.encode())
+    return {"first": append.first, "last": append.last, "conditions": conditions, "unless": unless}

@@ -107,12 +107,18 @@ def encode_one(append: Append) -> list[bytes | None]:
     return [
         None if event.id is None else event.id.bytes,
         event.type.encode(),
-        _encode_array(sorted(event.tags)),
+        encode_array(sorted(event.tags)),
         event.data,
         None if metadata is None else metadata.encode(),
         _encode(checks) if checks else None,
         b"%d" % min((check.after for check in checks), default=LAST_POSITION),
     ]
+
+
+def encode_array(texts: Sequence[str]) -> bytes:
+    """A `text[]` in PostgreSQL's binary format."""
+    elements = [_pack_length(len(text)) + text for text in map(str.encode, texts)]
+    return b"".join([_pack_array(1, 0, TEXT_OID, len(texts), 1), *elements])
 
 
 def encode_chunk(append: Append, begin: int, end: int) -> list[bytes]:
@@ -198,15 +204,6 @@ def _append_document(append: Append, events: Sequence[Event], before: int, mark:
         name, position = append.checkpoint
         document.checkpoint, document.checkpoint_position = name, str(position)
     return document
-
-
-def _encode_array(texts: Sequence[str]) -> bytes:
-    """A `text[]` in PostgreSQL's binary format."""
-    parts = [_pack_array(1, 0, TEXT_OID, len(texts), 1)]
-    for text in texts:
-        encoded = text.encode()
-        parts += _pack_length(len(encoded)), encoded
-    return b"".join(parts)
 
 
 def _event_document(event: Event) -> EventDocument:

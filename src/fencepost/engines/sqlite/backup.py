@@ -17,13 +17,14 @@ import apsw
 from ...address import Address
 from ...durable import durable_file
 from ...errors import InvalidInput, StoreUnavailable
-from .connections import run, storage_errors, value
+from .connections import connect, run, storage_errors, value
 from .fetching import HEAD
-from .files import look_at
+from .files import look_at, prepare_file
 from .forks import Connection
-from .readonly import opened_to_read
+from .readonly import ImmutableConnection, cannot_write, connect_to_read
 
 TIMEOUT_S: Final = 10.0
+CACHE_KIB: Final = 16_384
 SIDECARS: Final = ("-wal", "-shm", "-journal")  # what SQLite creates beside a file
 
 
@@ -38,9 +39,12 @@ def backup(path: str | os.PathLike[str], to: str | os.PathLike[str]) -> int:
     with (
         storage_errors(source_path),
         new_store_file(source_path, os.fspath(to)) as draft,
-        opened_to_read(source_path, read_only=address.read_only, timeout_s=TIMEOUT_S, cache_kib=16_384) as source,
+        closing(_connected(source_path, address.read_only)) as source,
     ):
-        return _copy(source, str(draft))
+        head = _copy(source, str(draft))
+        if isinstance(source, ImmutableConnection):
+            source.check()
+        return head
 
 
 @contextmanager
@@ -54,6 +58,18 @@ def new_store_file(source: str, to: str) -> Iterator[Path]:
         raise InvalidInput("to", f"{to} exists already; name a new file") from None
     except OSError as error:
         raise StoreUnavailable(f"{to}: the file cannot be created: {error.strerror}") from error
+
+
+def _connected(path: str, read_only: bool) -> Connection:
+    """A connection for reading the whole store. A file that can be written is recovered first."""
+    if not read_only:
+        try:
+            prepare_file(path, create=False, timeout_s=TIMEOUT_S)
+            return connect(path, timeout_s=TIMEOUT_S, cache_kib=CACHE_KIB)
+        except apsw.Error as error:
+            if not cannot_write(error):
+                raise
+    return connect_to_read(path, timeout_s=TIMEOUT_S, cache_kib=CACHE_KIB)
 
 
 def _copy(source: Connection, draft: str) -> int:

@@ -61,13 +61,21 @@ def look_at(path: str, *, create: bool) -> None:
         )
     if found.st_size == 0:
         log = f"{os.path.realpath(path)}-wal"
-        if os.path.exists(log) and os.path.getsize(log) > 0:
+        if size_of(log):
             raise StoreCorrupt(
                 f"{path}: the file is empty, but its write-ahead log is not: another program has emptied the file. "
                 f"Keep {log}, and restore the file from a backup"
             )
         if not create:
             raise empty(path)
+
+
+def size_of(path: str) -> int:
+    """The size of a file, or of the log beside a store; 0 if there is no such file."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _may(path: str, mode: int) -> bool:

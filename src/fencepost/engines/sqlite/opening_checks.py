@@ -11,7 +11,6 @@ a whole. tests/sqlite/test_damage.py holds both checks.
 
 from __future__ import annotations
 
-import os
 from typing import Any, Final
 
 import apsw
@@ -20,6 +19,7 @@ from ...errors import StoreCorrupt
 from .checksums import WHAT_TO_DO
 from .connections import run, snapshot, transaction, value
 from .fetching import HEAD, check_table
+from .files import size_of
 from .page_file import TABLE_INTERIOR, TABLE_LEAF, Malformed, PageFile
 from .search import EVERY
 
@@ -34,10 +34,10 @@ WHERE postings.generation = ? AND postings.term = ? AND events.position = ?
 
 def check_end(connection: apsw.Connection, path: str, vfs: str | None = None) -> None:
     """Raise StoreCorrupt if the last pages show that events are missing at the end of the log."""
-    if _has_log(path) or _is_whole(connection, path, vfs):
+    if size_of(f"{path}-wal") or _is_whole(connection, path, vfs):
         return
     with transaction(connection):  # another process may have appended meanwhile; from here on it cannot
-        if not _has_log(path) and not _is_whole(connection, path, vfs):
+        if not size_of(f"{path}-wal") and not _is_whole(connection, path, vfs):
             raise StoreCorrupt(f"{path}: the last pages of the log are damaged: events may be missing; {WHAT_TO_DO}")
 
 
@@ -70,13 +70,6 @@ def generation_problems(connection: apsw.Connection, head: int) -> list[str]:
 
 def _are_positions(*values: Any) -> bool:
     return all(isinstance(each, int) and each > 0 for each in values)
-
-
-def _has_log(path: str) -> bool:
-    try:
-        return os.path.getsize(f"{path}-wal") > 0
-    except OSError:
-        return False
 
 
 def _is_whole(connection: apsw.Connection, path: str, vfs: str | None) -> bool:

@@ -11,8 +11,6 @@ tests/sqlite/test_readonly.py holds this.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from time import time_ns
 from typing import Final, NamedTuple
 from urllib.parse import quote
@@ -21,8 +19,8 @@ import apsw
 
 from ...errors import StoreError, StoreReadOnly, StoreUnavailable
 from ...interrupts import pause
-from .connections import ONE_THREAD_AT_A_TIME, configure, connect, translated
-from .files import check_format, empty, look_at, prepare_file
+from .connections import ONE_THREAD_AT_A_TIME, configure, translated
+from .files import check_format, empty, look_at, size_of
 from .forks import Connection, Identity
 
 TRIES: Final = 5  # a writer may come or go between looking at a file and opening it
@@ -84,8 +82,8 @@ def state_of(path: str) -> State:
             (status.st_dev, status.st_ino),
             status.st_size,
             status.st_mtime_ns,
-            _size(f"{name}-journal"),
-            _size(f"{name}-wal"),
+            size_of(f"{name}-journal"),
+            size_of(f"{name}-wal"),
         )
     except OSError as error:
         raise StoreUnavailable(f"{path}: {error.strerror}") from error
@@ -115,25 +113,6 @@ def connect_to_read(path: str, *, timeout_s: float, cache_kib: int, vfs: str | N
                     "file beside it: let this user write to the folder, or copy both files to a folder of your own"
                 ) from error
     raise StoreUnavailable(f"{path}: other processes open and close the file again and again; try again")
-
-
-@contextmanager
-def opened_to_read(path: str, *, read_only: bool, timeout_s: float, cache_kib: int) -> Iterator[Connection]:
-    """A connection for reading a whole store. A file that can be written is recovered first."""
-    try:
-        if read_only:
-            connection = connect_to_read(path, timeout_s=timeout_s, cache_kib=cache_kib)
-        else:
-            prepare_file(path, create=False, timeout_s=timeout_s)
-            connection = connect(path, timeout_s=timeout_s, cache_kib=cache_kib)
-    except apsw.Error as error:
-        if not cannot_write(error):
-            raise
-        connection = connect_to_read(path, timeout_s=timeout_s, cache_kib=cache_kib)
-    with closing(connection):
-        yield connection
-        if isinstance(connection, ImmutableConnection):
-            connection.check()
 
 
 def cannot_write(error: apsw.Error) -> bool:
@@ -180,10 +159,3 @@ def _open(kind: type[Connection], path: str, how: str, timeout_s: float, cache_k
         connection.close()
         raise
     return connection
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0

@@ -19,7 +19,7 @@ import apsw
 from ...address import Address
 from ...errors import FormatUnsupported, StoreCorrupt
 from .connections import run, storage_errors, value
-from .files import APPLICATION, FORMAT, empty, look_at
+from .files import APPLICATION, FORMAT, empty, look_at, size_of
 from .forks import Connection
 from .page_file import PageFile
 from .page_scan import Scan, scan_pages
@@ -92,7 +92,7 @@ def _connected(path: str, read_only: bool) -> apsw.Connection:
     """A connection that leaves the file as it is: it does not copy the write-ahead log into it."""
     if read_only:
         return connect_to_read(path, timeout_s=TIMEOUT_S, cache_kib=CACHE_KIB)
-    has_log = os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal") > 0
+    has_log = size_of(f"{path}-wal") > 0
     try:
         connection = _configured(Connection(path, flags=apsw.SQLITE_OPEN_READWRITE), has_log)
         if connection.readonly("main") and not has_log:

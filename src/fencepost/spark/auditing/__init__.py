@@ -2,8 +2,7 @@
 
 proving     `audit`: the whole proof, and what it says about the boundaries
 supposing   `what_if`: what another boundary would have done to the recorded decisions
-boundaries  the conditions of recorded appends as questions, and the shapes of their queries
-questions   many questions answered by one sort: was there a matching event in between?
+boundaries  the conditions of recorded appends as questions, answered by one sort, and the shapes of their queries
 log_checks  positions, ids, ranges of appends and checksums
 """
 

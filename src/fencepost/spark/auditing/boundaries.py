@@ -3,6 +3,11 @@
 The *shape* of a boundary is its query without the values of tags: `wallet:w1` and `wallet:w2` are both `wallet:*`. An
 application has few shapes; each belongs to one rule of its decisions.
 
+A *question* is one item of a query: did an event after `after` and before `first` match it? Conditions repeat their
+items thousands of times, so `matched_items` matches each different item with the events once. `answered` sorts the
+matching positions and the questions about an item together; a running maximum gives each question the last matching
+position before `first`, which conflicts if it is above `after`. So repeated conditions cost no more than a sort.
+
 Positions are 64-bit integers here, because only engines with such positions record appends.
 """
 
@@ -14,11 +19,14 @@ from itertools import islice, product
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ...errors import InvalidInput
-from ...model import MAX_ITEMS, AppendCondition, Query, QueryItem, RecordedAppend
+from ...model import MAX_ITEMS, Query, QueryItem, RecordedAppend
 from ..basics import reporting
+from ..matching import match
 from ..scanning import stored_appends
 
 LONGEST: Final = 2**63 - 1
@@ -33,11 +41,7 @@ UNREADABLE: Final = "unreadable"  # the record cannot be decoded
 REFUSED: Final = "refused"  # the boundary of `what_if` gives no valid query for this append
 
 # A row for each item of each condition of each append. Only the first item of a condition has boundary and shape.
-QUESTIONS: Final = (
-    "first long, last long, kind string, number int, after long, boundary string, shape string, "
-    "item string, item_shape string, item_types array<string>"
-)
-_QUESTIONS: Final = pa.schema(
+QUESTIONS: Final = pa.schema(
     [
         ("first", pa.int64()),
         ("last", pa.int64()),
@@ -55,12 +59,38 @@ _QUESTIONS: Final = pa.schema(
 
 def questions_of(appends: DataFrame) -> DataFrame:
     """The conditions of each recorded append. A record that cannot be decoded is a row of kind `UNREADABLE`."""
-    return appends.mapInArrow(_recorded_questions, QUESTIONS)
+    return appends.mapInArrow(partial(_questions, asked=_recorded), from_arrow_schema(QUESTIONS))
 
 
 def supposed_questions(appends: DataFrame, boundary: Boundary) -> DataFrame:
     """The conditions that each recorded decision would have had with that boundary."""
-    return appends.mapInArrow(partial(_supposed_questions, boundary=boundary), QUESTIONS)
+    asked = partial(_supposed, boundary=boundary)
+    return appends.mapInArrow(partial(_questions, asked=asked), from_arrow_schema(QUESTIONS))
+
+
+def answered(pairs: DataFrame, questions: DataFrame) -> DataFrame:
+    """The questions with `last_match`, the last matching position below `first`, and how many there are, `matched`.
+
+    `questions` has the columns item (the JSON of a query with one item) and first, and whatever else; `pairs` is what
+    `matched_items` gives for them.
+    """
+    extra = [name for name in questions.columns if name not in ("item", "first")]
+    asked = questions.select("item", F.col("first").alias("at"), F.lit(0).alias("order"), *extra)
+    found = pairs.select("item", F.col("position").alias("at"), F.lit(1).alias("order"))
+    before = Window.partitionBy("item").orderBy("at", "order").rowsBetween(Window.unboundedPreceding, -1)
+    match_at = F.when(F.col("order") == 1, F.col("at"))
+    return (
+        asked.unionByName(found, allowMissingColumns=True)
+        .withColumns({"last_match": F.max(match_at).over(before), "matched": F.count(match_at).over(before)})
+        .where(F.col("order") == 0)
+        .select("item", F.col("at").alias("first"), *extra, "last_match", "matched")
+    )
+
+
+def matched_items(events: DataFrame, questions: DataFrame) -> DataFrame:
+    """Each different item of the questions with each event that it matches: item, position, type."""
+    items = questions.where("item IS NOT NULL").select(F.col("item").alias("query_id"), F.col("item").alias("query"))
+    return match(events, items.distinct()).select(F.col("query_id").alias("item"), "position", "type")
 
 
 def shape_of(query: Query) -> str:
@@ -101,46 +131,39 @@ def _tag_shape(tag: str) -> str:
     return f"{name}:{ANY}" if colon else tag
 
 
-def _recorded_questions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        rows: list[dict[str, Any]] = []
-        for first, last, conditions, unless in stored_appends(batch):
-            try:
-                append = RecordedAppend(first, last, conditions.decode(), None if unless is None else unless.decode())
-                for number, condition in enumerate(append.conditions):
-                    rows += _rows(append, CONDITION, number, condition.after, condition.fail_if_events_match)
-                if append.unless is not None:
-                    rows += _rows(append, UNLESS, 0, 0, append.unless)
-            except (InvalidInput, UnicodeDecodeError) as error:
-                rows.append({"first": first, "last": last, "kind": UNREADABLE, "boundary": str(error)})
-        yield pa.RecordBatch.from_pylist(rows, schema=_QUESTIONS)
-
-
-def _supposed_questions(batches: Iterator[pa.RecordBatch], boundary: Boundary) -> Iterator[pa.RecordBatch]:
+def _questions(
+    batches: Iterator[pa.RecordBatch], asked: Callable[[RecordedAppend], Iterator[dict[str, Any]]]
+) -> Iterator[pa.RecordBatch]:
+    """The rows that `asked` gives for each append; in a worker."""
     with reporting():
         for batch in batches:
             rows: list[dict[str, Any]] = []
             for first, last, stored, unless in stored_appends(batch):
                 try:
                     append = RecordedAppend(first, last, stored.decode(), None if unless is None else unless.decode())
-                    conditions = append.conditions
+                    rows.extend(asked(append))
                 except (InvalidInput, UnicodeDecodeError) as error:
                     rows.append({"first": first, "last": last, "kind": UNREADABLE, "boundary": str(error)})
-                    continue
-                if conditions:
-                    rows += _supposed_rows(append, conditions, boundary)
-            yield pa.RecordBatch.from_pylist(rows, schema=_QUESTIONS)
+            yield pa.RecordBatch.from_pylist(rows, schema=QUESTIONS)
 
 
-def _supposed_rows(
-    append: RecordedAppend, conditions: tuple[AppendCondition, ...], boundary: Boundary
-) -> list[dict[str, Any]]:
+def _recorded(append: RecordedAppend) -> Iterator[dict[str, Any]]:
+    for number, condition in enumerate(append.conditions):
+        yield from _rows(append, CONDITION, number, condition.after, condition.fail_if_events_match)
+    if append.unless is not None:
+        yield from _rows(append, UNLESS, 0, 0, append.unless)
+
+
+def _supposed(append: RecordedAppend, boundary: Boundary) -> Iterator[dict[str, Any]]:
+    if not append.conditions:
+        return
     try:
         supposed = filled(boundary, append) if isinstance(boundary, Query) else boundary(append)
     except InvalidInput as error:
-        return [{"first": append.first, "last": append.last, "kind": REFUSED, "boundary": str(error)}]
-    after = min(condition.after for condition in conditions)
-    return [] if supposed is None else _rows(append, CONDITION, 0, after, supposed)
+        yield {"first": append.first, "last": append.last, "kind": REFUSED, "boundary": str(error)}
+        return
+    if supposed is not None:
+        yield from _rows(append, CONDITION, 0, min(condition.after for condition in append.conditions), supposed)
 
 
 def _rows(append: RecordedAppend, kind: str, number: int, after: int, query: Query) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ...address import LAKE, POSTGRES, Address
 from ...core.engine import SupportsRecord
@@ -163,8 +164,7 @@ def damaged_events(spark: SparkSession, scan: SqliteScan, head: int) -> DataFram
 
     So the rest of the audit can continue; the damaged events are reported already.
     """
-    columns = "position long, type string, tags array<string>, id string"
-    return over_tasks(spark, ranges(head), partial(_damaged, scan), columns)
+    return over_tasks(spark, ranges(head), partial(_damaged, scan), from_arrow_schema(DAMAGED))
 
 
 def _wrong_checksums(scan: SqliteScan, range: tuple[int, int]) -> Iterator[pa.RecordBatch]:

@@ -24,7 +24,7 @@ from ..basics import Snapshot, Store, bounds_of, position_column
 from ..frames import Folder
 from ..frames import events as events_of
 from ..scanning import Scan, SqliteScan, recorded, scan_of, snapshot
-from .boundaries import UNREADABLE, questions_of
+from .boundaries import UNREADABLE, answered, matched_items, questions_of
 from .log_checks import (
     NO_CHECKSUMS,
     Found,
@@ -36,7 +36,6 @@ from .log_checks import (
     check_records,
     damaged_events,
 )
-from .questions import answered, matched_items
 
 NAMED: Final = 100  # the most violations of conditions that are listed; `refuted` counts all
 TOP: Final = 10

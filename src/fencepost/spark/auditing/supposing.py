@@ -13,9 +13,8 @@ from ..basics import Store, position_column
 from ..frames import Folder, prefix_of
 from ..frames import events as events_of
 from ..scanning import recorded
-from .boundaries import CONDITION, UNREADABLE, Boundary, supposed_questions
+from .boundaries import CONDITION, UNREADABLE, Boundary, matched_items, supposed_questions
 from .proving import described, proofs_of
-from .questions import matched_items
 
 
 @dataclass(frozen=True)

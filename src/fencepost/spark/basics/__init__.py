@@ -16,7 +16,16 @@ These modules depend on no other part, and every other part may import from here
 from __future__ import annotations
 
 from .batches import Batch, follow_ranges
-from .columns import TYPES, WIDE, check_narrowed, full_schema, position_column, position_type
+from .columns import (
+    TYPES,
+    WIDE,
+    arrow_schema,
+    check_narrowed,
+    full_schema,
+    position_column,
+    position_type,
+    tag_values,
+)
 from .errors import reported, reporting
 from .hadoop import native_folder
 from .locking import PATIENCE_S, changing, locked, patiently
@@ -40,6 +49,7 @@ __all__ = [
     "Work",
     "absolute_lake",
     "address_of",
+    "arrow_schema",
     "bounds_of",
     "changing",
     "check_narrowed",
@@ -60,4 +70,5 @@ __all__ = [
     "reported",
     "reporting",
     "shipped",
+    "tag_values",
 ]

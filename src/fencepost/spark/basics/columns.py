@@ -10,8 +10,13 @@ sort and compare as positions do. `position_type` is the one place that decides 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -66,6 +71,19 @@ def full_schema(options: Options) -> StructType:
     chosen = {name: types[0] for name, types in TYPES.items()}
     chosen |= {"position": position_type(options.store), "data": _DATA[options.data or "binary"]}
     return StructType([StructField(name, type) for name, type in chosen.items()])
+
+
+def arrow_schema(names: Iterable[str], position: DataType) -> pa.Schema:
+    """These columns, each with its default type, in Arrow. `position` is the type of the column of that name."""
+    fields = [StructField(name, position if name == "position" else TYPES[name][0]) for name in names]
+    return to_arrow_schema(StructType(fields), timezone="UTC")
+
+
+def tag_values(name: str) -> Column:
+    """The values of an event's tags with that name, as an array."""
+    start = f"{name}:"
+    own = F.filter("tags", lambda tag: F.startswith(tag, F.lit(start)))
+    return F.transform(own, lambda tag: F.substring(tag, len(start) + 1, 2**31 - 1))
 
 
 def check_narrowed(schema: StructType, options: Options) -> None:

@@ -10,10 +10,11 @@ workers inside the task, which Spark does not show.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -92,21 +93,12 @@ def parse(given: Mapping[str, str]) -> Options:
         store=_store(named),
         after=0 if after == HEAD else _position(after, "after"),
         from_head=after == HEAD,
-        upto=_position(named["upto"], "upTo") if "upto" in named else None,
-        query=_query(named["query"]) if "query" in named else Query.all(),
-        types=_types(named["types"]) if "types" in named else None,
-        partitions=_count(named["partitions"], "partitions", MAX_PARTITIONS) if "partitions" in named else None,
-        data=_data_form(named["data"]) if "data" in named else None,
-        max_events=_count(named["maxeventspertrigger"], "maxEventsPerTrigger")
-        if "maxeventspertrigger" in named
-        else None,
-        push_filters=_truth(named["pushfilters"], "pushFilters") if "pushfilters" in named else False,
-        batch_ends=_truth(named["batchends"], "batchEnds") if "batchends" in named else False,
-        write_id=_not_empty(named["writeid"], "writeId") if "writeid" in named else None,
-        condition=_condition(named["condition"]) if "condition" in named else None,
-        rejected=_folder(named["rejected"], "rejected") if "rejected" in named else None,
-        staging=_folder(named["staging"], "staging") if "staging" in named else None,
         checkpoint_location=named.get("checkpointlocation"),
+        **{
+            field: convert(named[name.lower()], name)
+            for name, (field, convert) in FIELDS.items()
+            if name.lower() in named
+        },
     )
 
 
@@ -134,11 +126,10 @@ def _store(named: Mapping[str, str]) -> Address:
 
 def _position(text: str, name: str) -> int:
     try:
-        return checked_position(int(text), f"option '{name}'")
-    except InvalidInput:
-        raise
+        position = int(text)
     except ValueError:
         raise InvalidInput(f"option '{name}'", f"a position is needed, not {text!r:.80}") from None
+    return checked_position(position, f"option '{name}'")
 
 
 def _count(text: str, name: str, most: int | None = None) -> int:
@@ -154,31 +145,24 @@ def _truth(text: str, name: str) -> bool:
     return text.lower() == "true"
 
 
-def _query(text: str) -> Query:
+def _from_json(kind: type[Query] | type[AppendCondition], text: str, name: str) -> Query | AppendCondition:
     try:
-        return Query.from_json(text)
+        return kind.from_json(text)
     except InvalidInput as error:
-        raise InvalidInput(f"option 'query', {error.field}", f"{error.problem}; give it Query.to_json()") from None
+        problem = f"{error.problem}; give it {kind.__name__}.to_json()"
+        raise InvalidInput(f"option '{name}', {error.field}", problem) from None
 
 
-def _types(text: str) -> frozenset[str]:
+def _types(text: str, name: str) -> frozenset[str]:
     try:
         return frozenset(msgspec.json.decode(text, type=list[str]))
     except msgspec.MsgspecError as error:
-        raise InvalidInput("option 'types'", f"a JSON list of types is needed, not {text!r:.80}: {error}") from None
+        raise InvalidInput(f"option '{name}'", f"a JSON list of types is needed, not {text!r:.80}: {error}") from None
 
 
-def _condition(text: str) -> AppendCondition:
-    try:
-        return AppendCondition.from_json(text)
-    except InvalidInput as error:
-        problem = f"{error.problem}; give it AppendCondition.to_json()"
-        raise InvalidInput(f"option 'condition', {error.field}", problem) from None
-
-
-def _data_form(text: str) -> str:
+def _data_form(text: str, name: str) -> str:
     if text not in DATA_FORMS:
-        raise InvalidInput("option 'data'", f"one of {', '.join(DATA_FORMS)} is needed, not {text!r:.80}")
+        raise InvalidInput(f"option '{name}'", f"one of {', '.join(DATA_FORMS)} is needed, not {text!r:.80}")
     return text
 
 
@@ -190,3 +174,20 @@ def _not_empty(text: str, name: str) -> str:
     if not text:
         raise InvalidInput(f"option '{name}'", "empty")
     return text
+
+
+# The field of `Options` for each option, and the function that makes its value from the text and the option's name.
+FIELDS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
+    "upTo": ("upto", _position),
+    "query": ("query", partial(_from_json, Query)),
+    "types": ("types", _types),
+    "partitions": ("partitions", partial(_count, most=MAX_PARTITIONS)),
+    "data": ("data", _data_form),
+    "maxEventsPerTrigger": ("max_events", _count),
+    "pushFilters": ("push_filters", _truth),
+    "batchEnds": ("batch_ends", _truth),
+    "writeId": ("write_id", _not_empty),
+    "condition": ("condition", partial(_from_json, AppendCondition)),
+    "rejected": ("rejected", _folder),
+    "staging": ("staging", _folder),
+}

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import DataType
 
 from ...decisions import Projection
 from ...decisions.projections import items_of, query_of
@@ -25,7 +25,7 @@ from ...decisions.tags import tag_text
 from ...decisions.upcasting import VERSION
 from ...errors import InvalidInput
 from ...model import MAX_BUCKETS, Query, QueryItem, checked_position
-from ..basics import TYPES, Snapshot, Store, over_tasks, position_type
+from ..basics import Snapshot, Store, arrow_schema, over_tasks, position_type, tag_values
 from ..frames import Folder, lake_frame, matches, prefix_of
 from ..scanning import Scan, Selection, partition, scan_of, to_spark
 from .plan import POSITION, Plan
@@ -78,8 +78,12 @@ def no_rows(spark: SparkSession, plan: Plan, position: DataType) -> DataFrame:
     return spark.createDataFrame([], plan.rows_schema(position))
 
 
+def _needed(plan: Plan) -> tuple[str, ...]:
+    return (*NEEDED, *WHOLE) if plan.whole else NEEDED
+
+
 def _of_frame(frame: DataFrame, plan: Plan, after: int, upto: int | None) -> tuple[DataFrame, int]:
-    for name in (*NEEDED, *(WHOLE if plan.whole else ())):
+    for name in _needed(plan):
         if name not in frame.columns:
             raise InvalidInput("store", f"the column {name!r} is missing; a fold needs it")
     within = frame.where(F.col(POSITION) > F.lit(after))
@@ -117,10 +121,7 @@ def _keyed(frame: DataFrame, plan: Plan) -> DataFrame:
     if definition.every is None:
         frame = frame.where(F.col("type").isin(sorted(definition.types)))
     for column, tag in zip(plan.keys, plan.tags, strict=True):
-        prefix = f"{tag}:"
-        own = F.filter("tags", lambda each: F.startswith(each, F.lit(prefix)))  # noqa: B023
-        values = F.transform(own, lambda each: F.substring(each, len(prefix) + 1, 2**31 - 1))  # noqa: B023
-        frame = frame.withColumn(column, F.explode(values))
+        frame = frame.withColumn(column, F.explode(tag_values(tag)))
     if plan.whole:
         frame = frame.withColumn("recorded_at", F.unix_micros("recorded_at"))
     else:
@@ -133,7 +134,7 @@ def _of_prefix(spark: SparkSession, prefix: Snapshot, plan: Plan, after: int, qu
     position = position_type(prefix.address)
     past: DataFrame | None = None
     if prefix.lake is not None:
-        frame = lake_frame(spark, prefix, (*NEEDED, *(WHOLE if plan.whole else ())), after=after)
+        frame = lake_frame(spark, prefix, _needed(plan), after=after)
         if frame is not None:
             found = frame if query is None else frame.where(matches(query))
             past = _keyed(found.withColumn(POSITION, F.col(POSITION).cast(position)), plan)
@@ -164,7 +165,7 @@ class KeyReader:
 
     def read(self, part: Selection) -> Iterator[pa.RecordBatch]:
         rows = to_arrow_schema(self.plan.rows_schema(self.position), timezone="UTC")
-        wanted = self._stored_schema()
+        wanted = arrow_schema(_needed(self.plan), self.position)
         for stored in self.scan.batches(part, wanted.names):
             batch = to_spark(stored, wanted)
             if part.types is not None:  # a scan may return other types as well
@@ -178,11 +179,6 @@ class KeyReader:
                 times = batch.column("recorded_at").view(pa.int64())
                 batch = batch.set_column(batch.schema.get_field_index("recorded_at"), "recorded_at", times)
             yield pa.RecordBatch.from_arrays([batch.column(name) for name in rows.names], schema=rows)
-
-    def _stored_schema(self) -> pa.Schema:
-        names = (*NEEDED, *(WHOLE if self.plan.whole else ()))
-        chosen = [StructField(name, self.position if name == POSITION else TYPES[name][0]) for name in names]
-        return to_arrow_schema(StructType(chosen), timezone="UTC")
 
 
 def keyed(batch: pa.RecordBatch, column: str, prefix: str) -> pa.RecordBatch:

@@ -2,8 +2,7 @@
 
     scan        the protocol: what the driver asks of a store and what a worker reads; which scan an address needs
     snapshots   a prefix for several reads to share: a position, and the files of a lake
-    selection   which events: a range of positions, a query, types, times
-    filters     Spark's own filters, as far as they narrow a selection
+    selection   which events: a range of positions, a query, types, times, as far as Spark's own filters narrow them
     sqlite, postgres, lake      each kind of store in its own bulk form
     store       any other store, and every query, through the store's own readings
     arrow       from the stored form of columns to the form that Spark takes
@@ -16,9 +15,8 @@ from __future__ import annotations
 
 from .appends import recorded, stored_appends
 from .arrow import needed, to_spark, values
-from .filters import narrowed
 from .scan import Scan, partition, scan_of
-from .selection import Selection
+from .selection import Selection, narrowed
 from .snapshots import check_same_log, snapshot
 from .sqlite import SqliteScan
 

@@ -20,7 +20,6 @@ from ...store import EventStore
 from ..basics import even_borders
 from .appends import as_recorded
 from .selection import Selection
-from .sqlite import literals
 from .store import read_batches
 
 BATCH_BYTES: Final = 16_777_216
@@ -82,15 +81,8 @@ def split_address(address: Address) -> tuple[str, str]:
 
 
 def statement(schema: str, selection: Selection, columns: Sequence[str]) -> str:
-    terms = [f"position > {selection.after}", f"position <= {min(selection.upto, 2**63 - 1)}"]
-    if selection.types is not None:
-        terms.append(f"type IN ({literals(selection.types)})")
-    if selection.recorded_from is not None:
-        terms.append(f"recorded_at >= {_moment(selection.recorded_from)}")
-    if selection.recorded_upto is not None:
-        terms.append(f"recorded_at <= {_moment(selection.recorded_upto)}")
     wanted = ", ".join(SOURCES.get(name, name) for name in columns)
-    return f"SELECT {wanted} FROM {schema}.event WHERE {' AND '.join(terms)} ORDER BY position"
+    return f"SELECT {wanted} FROM {schema}.event WHERE {selection.terms(_moment)} ORDER BY position"
 
 
 def _moment(microseconds: int) -> str:

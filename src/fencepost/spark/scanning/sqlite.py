@@ -9,7 +9,7 @@ begins.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -198,24 +198,8 @@ def _with_data(connection: Any, batch: pa.RecordBatch, large: Sequence[int]) -> 
 
 
 def statement(selection: Selection, columns: Sequence[str], sources: Mapping[str, str] = SOURCES) -> str:
-    terms = [f"position > {selection.after}", f"position <= {min(selection.upto, 2**63 - 1)}"]
-    if selection.types is not None:
-        terms.append(f"type IN ({literals(selection.types)})")
-    if selection.recorded_from is not None:
-        terms.append(f"recorded_at >= {selection.recorded_from}")
-    if selection.recorded_upto is not None:
-        terms.append(f"recorded_at <= {selection.recorded_upto}")
     wanted = ", ".join(f"{sources.get(name, name)} AS {name}" for name in columns)
-    return f"SELECT {wanted} FROM events WHERE {' AND '.join(terms)} ORDER BY position"
-
-
-def literals(texts: Iterable[str]) -> str:
-    """
-    >>> literals(["it's"])
-    "'it''s'"
-    """
-    # A literal ends at a NUL. No type holds one, so such a text can be left out. Nothing is equal to NULL.
-    return ", ".join("'" + text.replace("'", "''") + "'" for text in sorted(texts) if "\0" not in text) or "NULL"
+    return f"SELECT {wanted} FROM events WHERE {selection.terms()} ORDER BY position"
 
 
 def matched_borders(store: EventStore, selection: Selection, parts: int) -> list[int]:

@@ -77,21 +77,17 @@ def session(
         raise InvalidInput("master", f"local[*], a cluster's URL or sc://host is needed, not {master!r}")
     given = dict(config or {})
     if master.startswith("sc://"):
-        builder = SparkSession.builder.remote(master).appName(app)
-        for name, value in (EVERYWHERE | given).items():
-            builder = builder.config(name, value)
-        return register(builder.getOrCreate())
+        return register(
+            SparkSession.builder.remote(master).appName(app).config(map={**EVERYWHERE, **given}).getOrCreate()
+        )
     _prepare_environment()
     settings = EVERYWHERE | (_local(master) if master.startswith("local") else {}) | given
     if not _through_connect(settings):
         # The builder would do the same. Done here, the second block can replace the signal handler that Spark installs.
         with interruptible():
             SparkContext.getOrCreate(SparkConf().setMaster(master).setAppName(app).setAll(list(settings.items())))
-    builder = SparkSession.builder.master(master).appName(app)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
     with interruptible():
-        return register(builder.getOrCreate())
+        return register(SparkSession.builder.master(master).appName(app).config(map={**settings}).getOrCreate())
 
 
 def register(spark: SparkSession) -> SparkSession:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
+from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...durable import durable_file
 from .rows import STAGED, Row
 
 SCHEMA: Final = STAGED.append(pa.field("conflict_position", pa.decimal128(38, 0)))
@@ -26,9 +28,9 @@ class Rejections:
     def __init__(self, folder: str, write_id: str, batch: int) -> None:
         name = f"{sha256(write_id.encode()).hexdigest()[:32]}-{batch:010d}.parquet"
         self._target = Path(folder) / name
-        self._draft = Path(folder) / f".{name}.{os.getpid()}"
         self._rows: list[dict[str, Any]] = []
         self._writer: pq.ParquetWriter | None = None
+        self._ends = ExitStack()
 
     def add(self, row: Row, position: int) -> None:
         event, condition = row
@@ -49,22 +51,17 @@ class Rejections:
     def __enter__(self) -> Rejections:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._rows and error is None:
             self._flush()
-        if self._writer is None:
-            return
-        self._writer.close()
-        if error is None:
-            with self._draft.open("rb") as file:
-                os.fsync(file.fileno())
-            self._draft.replace(self._target)
-        else:
-            self._draft.unlink()
+        self._ends.__exit__(kind, error, trace)
 
     def _flush(self) -> None:
         if self._writer is None:
             self._target.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(self._draft, SCHEMA, compression="zstd")
+            draft = self._ends.enter_context(durable_file(self._target, replace=True))
+            self._writer = self._ends.enter_context(pq.ParquetWriter(draft, SCHEMA, compression="zstd"))
         self._writer.write_batch(pa.RecordBatch.from_pylist(self._rows, schema=SCHEMA))
         self._rows = []

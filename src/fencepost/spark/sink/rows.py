@@ -11,26 +11,12 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    MapType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from ...errors import InvalidInput
 from ...model import AppendCondition, Event
 
-TYPES: Final[dict[str, tuple[DataType, ...]]] = {
-    "type": (StringType(),),
-    "tags": (ArrayType(StringType()),),
-    "data": (BinaryType(), StringType()),
-    "id": (StringType(),),
-    "metadata": (MapType(StringType(), StringType()),),
-    "condition": (StringType(),),
-}
 GIVEN_BY_THE_STORE: Final = ("position", "recorded_at")
 
 STAGED: Final = pa.schema(
@@ -43,6 +29,9 @@ STAGED: Final = pa.schema(
         ("condition", pa.string()),
     ]
 )
+# The types of the columns of a DataFrame, as Spark names them.
+TYPES: Final = {field.name: [field.dataType.simpleString()] for field in from_arrow_schema(STAGED)}
+TYPES["data"].append("string")
 
 
 class Row(NamedTuple):
@@ -58,9 +47,9 @@ def check_columns(schema: StructType) -> None:
         types = TYPES.get(field.name)
         if types is None:
             raise InvalidInput(f"column {field.name!r}", f"events have no such column; they have {', '.join(TYPES)}")
-        if field.dataType.simpleString() not in [type.simpleString() for type in types]:
-            wanted = " or ".join(type.simpleString() for type in types)
-            raise InvalidInput(f"column {field.name!r}", f"{wanted} is needed, not {field.dataType.simpleString()}")
+        given = field.dataType.simpleString()
+        if given not in types:
+            raise InvalidInput(f"column {field.name!r}", f"{' or '.join(types)} is needed, not {given}")
     if "type" not in schema.fieldNames():
         raise InvalidInput("column 'type'", "missing; every event has a type")
 

@@ -19,6 +19,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -38,6 +39,7 @@ from .rows import STAGED, staged
 INLINE_BYTES: Final = 262_144  # from one task; the driver holds the messages of all tasks of a batch at once
 ABANDONED_S: Final = 86_400.0
 COMPLETE: Final = "complete"
+TASKS: Final = "tasks"
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,8 @@ class Staging:
     def folder(self) -> Path:
         return Path(self.root) / sha256(f"{known_as(self.store)}\0{self.write_id}".encode()).hexdigest()[:32]
 
-    @property
-    def _tasks(self) -> Path:
-        return self.folder / "tasks"
+    def _batch(self, batch: int) -> Path:
+        return self.folder / f"batch-{batch}"
 
     def stage(self, batches: Iterator[pa.RecordBatch], partition: int) -> StagedRows:
         """Check the rows and keep them; in a task."""
@@ -94,7 +95,7 @@ class Staging:
             data_bytes += checked.column("data").nbytes
             conditional = conditional or checked.column("condition").null_count < checked.num_rows
             if spill is None and size > INLINE_BYTES:
-                spill = Spill(self._tasks, partition, held)
+                spill = Spill(self.folder / TASKS, partition, held)
                 held = []
             if spill is None:
                 held.append(checked)
@@ -110,8 +111,8 @@ class Staging:
 
     def settle(self, parts: Sequence[StagedRows], batch: int) -> list[StagedRows]:
         """Fix the rows of the batch. A batch that was settled before keeps its rows."""
-        folder = self.folder / f"batch-{batch}"
-        if not (folder / COMPLETE).exists():
+        folder = self._batch(batch)
+        if not self.settled(batch):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             for index, part in enumerate(parts):
@@ -126,17 +127,15 @@ class Staging:
         return [StagedRows(0, 0, False, path=str(path)) for path in sorted(folder.glob("*.arrow"))]
 
     def settled(self, batch: int) -> bool:
-        return (self.folder / f"batch-{batch}" / COMPLETE).exists()
+        return (self._batch(batch) / COMPLETE).exists()
 
     def discard(self) -> None:
         """Delete what tasks have staged; settled batches stay."""
-        shutil.rmtree(self._tasks, ignore_errors=True)
-        if self.folder.exists() and not any(self.folder.iterdir()):
-            self.folder.rmdir()
+        _delete_tasks(self.folder)
 
     def finish(self, batch: int) -> None:
         """Delete all files of a batch that is stored."""
-        shutil.rmtree(self.folder / f"batch-{batch}", ignore_errors=True)
+        shutil.rmtree(self._batch(batch), ignore_errors=True)
         self.discard()
         _sweep(Path(self.root))
 
@@ -187,14 +186,14 @@ def default_root() -> str:
 
 def _sweep(root: Path) -> None:
     """Delete files that killed writes have left. A settled batch is kept: half of its rows may be stored."""
-    if not root.exists():
-        return
-    for folder in root.iterdir():
-        try:
-            old = time.time() - (folder / "tasks").stat().st_mtime > ABANDONED_S
-        except OSError:
-            continue
-        if old:
-            shutil.rmtree(folder / "tasks", ignore_errors=True)
-            if not any(folder.iterdir()):
-                folder.rmdir()
+    for tasks in root.glob(f"*/{TASKS}"):
+        with suppress(OSError):
+            if time.time() - tasks.stat().st_mtime > ABANDONED_S:
+                _delete_tasks(tasks.parent)
+
+
+def _delete_tasks(folder: Path) -> None:
+    """Delete what the tasks of a write have staged, and the write's folder if nothing else is in it."""
+    shutil.rmtree(folder / TASKS, ignore_errors=True)
+    if folder.exists() and not any(folder.iterdir()):
+        folder.rmdir()
