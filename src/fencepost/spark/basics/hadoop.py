@@ -8,17 +8,24 @@ tests/spark/test_object_lakes.py holds this.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from pyspark.sql import SparkSession
 
 from ...address import hadoop_url, object_url
 
-if TYPE_CHECKING:
-    from ...engines.lake.files import LakeFile
+
+class StoredFile(Protocol):
+    """A file of the lake: its path relative to the lake, and its size."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def bytes(self) -> int: ...
 
 
-def native_folder(spark: SparkSession, folder: str, file: LakeFile) -> str | None:
+def native_folder(spark: SparkSession, folder: str, file: StoredFile) -> str | None:
     """The lake's folder as Spark's own readers name it; None if this session cannot open the given file of the lake."""
     url = object_url(folder, "lake")
     if url is None:

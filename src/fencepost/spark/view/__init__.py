@@ -6,6 +6,7 @@ places      which place the address of a view names
 place       what a view asks of the place that it is kept at
 folder      a folder of Parquet layers, and the manifest that says which of them make up a version
 files       a Delta or an Iceberg table
+bucket_files  the files of such a table
 table       a table in PostgreSQL
 """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 from pyspark.sql.types import StructType
 
@@ -12,20 +11,21 @@ from ...errors import InvalidInput
 from ...redaction import redacted
 from ..basics import local_path
 from ..folding import Plan
+from ..formats import FORMATS
 from .files import FilesPlace
 from .folder import FolderPlace, check_folder
 from .place import Place
-
-TABLES: Final = ("delta", "iceberg")
 
 
 def place_at(at: str, plan: Plan, keep: int, schema: StructType) -> Place:
     """The place of a view with these columns, which keeps that many versions."""
     scheme, _, rest = at.partition(":") if isinstance(at, str) else ("", "", "")
-    if scheme in ("file", *TABLES) and rest:
-        folder = Path(local_path(at if scheme == "file" else rest, "at")).absolute()
+    if scheme in FORMATS and rest:
+        return FilesPlace.at(scheme, rest, plan, keep, schema)
+    if scheme == "file" and rest:
+        folder = Path(local_path(at, "at")).absolute()
         check_folder(folder)
-        return FolderPlace(folder, plan, keep) if scheme == "file" else FilesPlace(scheme, folder, plan, keep, schema)
+        return FolderPlace(folder, plan, keep)
     if scheme in POSTGRES.schemes:
         from .table import TablePlace
 
