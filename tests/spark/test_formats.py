@@ -113,11 +113,12 @@ def test_a_commit_is_refused_if_another_was_made_since_the_state_was_read(table:
 
 
 def test_a_commit_is_refused_if_another_is_made_while_it_is_at_work(table: Made) -> None:
-    one, two = table.written(1, 2), table.written(3, 4)
+    one = table.written(1, 2)
     table.commit([one], position=2)
-    with pytest.raises(StoreUnavailable, match="another process has changed the table"):
-        table.commit([], [one], position=5, properties=Meanwhile(lambda: table.commit([two], position=4)))
-    assert table.table.state().files == {one.name, two.name}
+    for add, remove in (([], [one]), ([table.written(5, 6)], [])):
+        with pytest.raises(StoreUnavailable, match="another process has changed the table"):
+            table.commit(add, remove, position=6, properties=Meanwhile(lambda: table.commit(position=4)))
+    assert table.table.state().files == {one.name}
 
 
 def test_of_two_first_commits_one_is_refused(table: Made) -> None:
