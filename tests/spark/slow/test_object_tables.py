@@ -39,6 +39,7 @@ from fencepost import Event, InvalidInput, StoreError, StoreUnavailable
 from fencepost.engines.lake.files import existing_manifest
 from fencepost.engines.lake.storage import storage_of
 from fencepost.spark import View, fold, lake
+from fencepost.spark.formats import table_of
 from fencepost.spark.lake import compacting, exporting, verifying
 from fencepost.spark.lake.tables import LakeTables
 from fencepost.spark.view.files import FilesPlace
@@ -396,11 +397,13 @@ def test_a_killed_refresh_has_not_happened_and_the_next_one_removes_its_files(
     assert unused(view, s3) == set()
 
 
-def test_a_store_that_ignores_conditions_is_refused(s3: Store, purses: str, workers: SparkSession) -> None:
+def test_a_store_that_ignores_conditions_is_refused(s3: Store) -> None:
     s3.mock.ignore_conditions()
+    schema = pa.schema([("position", pa.int64())])
+    table = table_of("delta", storage_of(VIEW), data="", home="", schema=schema, name="view")
     with pytest.raises(StoreError, match="ignores the header If-None-Match"):
-        view_of(workers, purses, "delta").refresh()
-    assert s3.mock.keys("_delta_log") == []
+        table.commit(table.state(), [], [], position=1, properties={})
+    assert s3.mock.keys() == []
 
 
 @pytest.mark.parametrize(
@@ -414,14 +417,14 @@ def test_a_store_that_ignores_conditions_is_refused(s3: Store, purses: str, work
         ("iceberg:s3://key:hunter2@bucket/x?catalog=mine", "^at: .* is not the URL of a prefix"),
     ],
 )
-def test_a_bad_place_is_refused(spark: SparkSession, at: str, said: str) -> None:
+def test_a_bad_place_is_refused(at: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=said) as raised:
-        View(Purse, by="purse_id", at=at, spark=spark)
+        View(Purse, by="purse_id", at=at)
     assert "hunter2" not in str(raised.value)
 
 
-def test_an_unknown_catalog_is_refused(spark: SparkSession, purses: str) -> None:
-    view = View(Purse, by="purse_id", at=f"iceberg:{VIEW}?catalog=unknown", store=purses, spark=spark)
+def test_an_unknown_catalog_is_refused(purses: str) -> None:
+    view = View(Purse, by="purse_id", at=f"iceberg:{VIEW}?catalog=unknown", store=purses)
     with pytest.raises(InvalidInput, match=r"^at: catalog: pyiceberg's configuration has no catalog 'unknown'"):
         view.refresh()
 
