@@ -15,10 +15,11 @@ from pyiceberg.table import StaticTable
 import fencepost
 from fencepost import Event, InvalidInput
 from fencepost.engines.lake.files import EVENTS, LakeFile, LakeManifest
+from fencepost.engines.lake.storage import storage_of
 from fencepost.spark.basics import address_of
 from fencepost.spark.lake import table_version
 from fencepost.spark.lake.exporting import write_chunk
-from fencepost.spark.lake.tables import sync_delta, sync_iceberg
+from fencepost.spark.lake.tables import LakeTables
 from fencepost.spark.scanning import scan_of
 
 KINDS = ("delta", "iceberg")
@@ -36,7 +37,9 @@ def files(tmp_path: Path) -> list[LakeFile]:
 
 
 def sync(kind: str, tmp_path: Path, *files: LakeFile) -> None:
-    (sync_delta if kind == "delta" else sync_iceberg)(tmp_path / "lake", LakeManifest(files=files))
+    LakeTables(delta=kind == "delta", iceberg=kind == "iceberg").sync(
+        storage_of(tmp_path / "lake"), LakeManifest(files=files)
+    )
 
 
 def read(kind: str, tmp_path: Path, version: int | None = None) -> pa.Table:

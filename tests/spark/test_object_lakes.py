@@ -286,9 +286,24 @@ def test_no_secret_leaves_the_process(s3: MockS3) -> None:
     assert "hunter2" not in repr(storage)
 
 
-def test_tables_and_a_checkpoint_in_an_object_store_are_refused(s3: MockS3, log: str, cli: Cli) -> None:
-    with pytest.raises(InvalidInput, match=r"^delta: .*object store"):
-        export(log, delta=True)
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"iceberg": True}, "^iceberg_catalog: missing; s3://bucket/lakes/wallet is in an object store"),
+        ({"iceberg": True, "iceberg_catalog": "other"}, "^iceberg_catalog: .* has no catalog 'other'"),
+        ({"iceberg_catalog": "other"}, "^iceberg_catalog: it is for an Iceberg table"),
+        ({"iceberg_table": "a.b"}, "^iceberg_table: it names a table of a catalog, and iceberg_catalog is missing"),
+    ],
+)
+def test_a_table_without_its_catalog_is_refused_before_anything_is_written(
+    s3: MockS3, log: str, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        export(log, **options)
+    assert s3.keys() == []
+
+
+def test_a_checkpoint_in_an_object_store_is_refused(s3: MockS3, log: str, cli: Cli) -> None:
     ran = cli("lake", "follow", log, URL, "--once")
     assert (ran.code, "--checkpoint is needed" in ran.err) == (2, True)
     assert s3.keys() == []

@@ -1,9 +1,12 @@
 """A mock of S3 for tests: buckets in memory behind HTTP on loopback. It is not S3, and checks no signatures.
 
-It has what a lake needs: put, get with a range, head, delete of several objects, listing in pages, uploads in parts,
-and the conditions If-Match and If-None-Match on put, which it decides one request at a time as S3 does. A test can look
-into `objects`, change them, set their age, hold a request back or refuse it, and make the mock ignore conditions, as
-some imitations of S3 do.
+It has what lakes and tables need: put, get with a range, head, delete of one or several objects, listing in pages and
+by folder, uploads in parts, bodies in chunks as Amazon's own client sends them, and the conditions If-Match and
+If-None-Match on put, which it decides one request at a time as S3 does. A test can look into `objects`, change them,
+set their age, hold a request back or refuse it, and make the mock ignore conditions, as some imitations of S3 do.
+
+`deltalake` holds Python's lock during some requests, so a mock in the same process could not answer them.
+`mock_s3_apart` runs the mock in a process of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +21,10 @@ from datetime import datetime, timezone
 from email.utils import formatdate
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from io import BufferedIOBase, BytesIO
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
@@ -50,15 +56,19 @@ class MockS3:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
-            "AWS_ACCESS_KEY_ID": "mock",
-            "AWS_SECRET_ACCESS_KEY": "hunter2",
-            "AWS_REGION": "us-east-1",
-        }
+        return environment_of(self.port)
 
     def keys(self, part: str = "") -> list[str]:
         return sorted(key for key in self.objects if part in key)
+
+
+def environment_of(port: int) -> dict[str, str]:
+    return {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "mock",
+        "AWS_SECRET_ACCESS_KEY": "hunter2",
+        "AWS_REGION": "us-east-1",
+    }
 
 
 @contextmanager
@@ -78,6 +88,117 @@ def mock_s3() -> Iterator[MockS3]:
         thread.join()
 
 
+class _Controls:
+    """What a test asks of a mock in another process."""
+
+    def __init__(self, mock: MockS3) -> None:
+        self._mock = mock
+        self._arrived, self._release = threading.Event(), threading.Event()
+
+    def port(self) -> int:
+        return self._mock.port
+
+    def keys(self, part: str) -> list[str]:
+        with self._mock.lock:
+            return self._mock.keys(part)
+
+    def content(self, key: str) -> bytes:
+        return self._mock.objects[key].content
+
+    def ignore_conditions(self) -> None:
+        self._mock.ignores_conditions = True
+
+    def requests(self, method: str, part: str) -> int:
+        return sum(1 for sent, key in list(self._mock.requests) if sent == method and part in key)
+
+    def hold(self, method: str, part: str, fails: bool) -> None:
+        """Hold the next such request back, and no later one. If it `fails`, its connection is then closed."""
+        self._arrived.clear()
+        self._release.clear()
+        mine = threading.Lock()
+
+        def before(sent: str, key: str) -> None:
+            if sent == method and part in key and mine.acquire(blocking=False):
+                self._arrived.set()
+                self._release.wait()
+                if fails:
+                    raise ConnectionAbortedError
+
+        self._mock.before = before
+
+    def wait_until_held(self) -> bool:
+        return self._arrived.wait(120)
+
+    def release(self) -> None:
+        self._release.set()
+
+
+class MockS3Apart:
+    """A mock in a process of its own."""
+
+    def __init__(self, controls: Connection) -> None:
+        self._controls = controls
+        self.environment = environment_of(self._ask("port"))
+
+    def keys(self, part: str = "") -> list[str]:
+        found: list[str] = self._ask("keys", part)
+        return found
+
+    def content(self, key: str) -> bytes:
+        found: bytes = self._ask("content", key)
+        return found
+
+    def ignore_conditions(self) -> None:
+        self._ask("ignore_conditions")
+
+    def requests(self, method: str, part: str) -> int:
+        """How many such requests were answered."""
+        found: int = self._ask("requests", method, part)
+        return found
+
+    @contextmanager
+    def holding(self, method: str, part: str, *, fails: bool = False) -> Iterator[Callable[[], None]]:
+        """Hold the next such request back until the block ends; yields what waits until the request has arrived."""
+        self._ask("hold", method, part, fails)
+
+        def wait() -> None:
+            assert self._ask("wait_until_held"), f"no {method} of {part} was sent"
+
+        try:
+            yield wait
+        finally:
+            self._ask("release")
+
+    def _ask(self, name: str, *arguments: object) -> Any:
+        self._controls.send((name, arguments))
+        return self._controls.recv()
+
+
+@contextmanager
+def mock_s3_apart() -> Iterator[MockS3Apart]:
+    """A mock in a process of its own, which serves until the block ends."""
+    ours, theirs = get_context("spawn").Pipe()
+    process = get_context("spawn").Process(target=_serve_apart, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        yield MockS3Apart(ours)
+    finally:
+        ours.close()
+        process.join()
+
+
+def _serve_apart(controls: Connection) -> None:
+    with mock_s3() as mock:
+        does = _Controls(mock)
+        while True:
+            try:
+                name, arguments = controls.recv()
+            except EOFError:
+                return
+            controls.send(getattr(does, name)(*arguments))
+
+
 class _Handler(BaseHTTPRequestHandler):
     mock: MockS3
     protocol_version = "HTTP/1.1"
@@ -90,8 +211,12 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         self.key = unquote(url.path).strip("/")
         self.query = {name: values[0] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
-        self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.mock.before(self.command, self.key)
+        self.body = self._sent()
+        try:
+            self.mock.before(self.command, self.key)
+        except ConnectionAbortedError:
+            self.close_connection = True
+            return
         with self.mock.lock:
             if self.mock.refuses(self.command, self.key):
                 self.fail(403, "AccessDenied")
@@ -99,7 +224,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.mock.requests.append((self.command, self.key))
             getattr(self, f"_{self.command.lower()}")()
 
-    do_GET = do_HEAD = do_PUT = do_POST = handle_any
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_any
+
+    def _sent(self) -> bytes:
+        """The body, without the chunks of HTTP and those of `aws-chunked` inside them."""
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        else:
+            body = _dechunked(self.rfile)
+        encoded = "aws-chunked" in (self.headers.get("Content-Encoding") or "")
+        return _dechunked(BytesIO(body)) if encoded else body
 
     def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
         self.send_response(status)
@@ -130,6 +264,8 @@ class _Handler(BaseHTTPRequestHandler):
         if wanted is None:
             return self.answer(200, found.content, **headers)
         first, _, last = wanted.removeprefix("bytes=").partition("-")
+        if not first:  # the last bytes
+            first, last = str(max(0, len(found.content) - int(last))), ""
         begin, end = int(first), min(int(last or len(found.content)), len(found.content) - 1)
         span = f"bytes {begin}-{end}/{len(found.content)}"
         return self.answer(206, found.content[begin : end + 1], Content_Range=span, **headers)
@@ -180,9 +316,18 @@ class _Handler(BaseHTTPRequestHandler):
         text = f"<CompleteMultipartUploadResult><ETag>{escape(kept.e_tag)}</ETag></CompleteMultipartUploadResult>"
         return self.answer(200, text.encode())
 
+    def _delete(self) -> None:
+        self.mock.objects.pop(self.key, None)
+        self.answer(204)
+
     def _list(self) -> None:
         prefix, after = f"{self.key}/{self.query.get('prefix', '')}", self.query.get("continuation-token", "")
+        after = after or f"{self.key}/{self.query.get('start-after', '')}"
         keys = [key for key in sorted(self.mock.objects) if key.startswith(prefix) and key > after]
+        folders = set[str]()
+        if self.query.get("delimiter"):
+            folders = {_folder(key, prefix) for key in keys} - {""}
+            keys = [key for key in keys if not _folder(key, prefix)]
         page, more = keys[:PAGE_OBJECTS], len(keys) > PAGE_OBJECTS
         rows = "".join(
             f"<Contents><Key>{escape(key.removeprefix(f'{self.key}/'))}</Key>"
@@ -191,9 +336,30 @@ class _Handler(BaseHTTPRequestHandler):
             "</Contents>"
             for key in page
         )
+        rows += "".join(
+            f"<CommonPrefixes><Prefix>{escape(folder.removeprefix(f'{self.key}/'))}</Prefix></CommonPrefixes>"
+            for folder in sorted(folders)
+        )
         token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""
         text = f"<ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>{token}{rows}</ListBucketResult>"
         self.answer(200, text.encode(), Content_Type="application/xml")
+
+
+def _folder(key: str, prefix: str) -> str:
+    """The folder directly below the prefix that holds the object; empty if the prefix itself holds it."""
+    inner, slash, _ = key.removeprefix(prefix).partition("/")
+    return f"{prefix}{inner}/" if slash else ""
+
+
+def _dechunked(file: BufferedIOBase) -> bytes:
+    """The data of the chunks, up to the empty chunk and the lines that follow on it."""
+    found = b""
+    while size := int(file.readline().partition(b";")[0], 16):
+        found += file.read(size)
+        file.readline()
+    while file.readline().strip():
+        pass
+    return found
 
 
 def _iso(seconds: float) -> str:

@@ -48,6 +48,8 @@ retain_option = click.option(
 @chunk_option
 @click.option("--delta", is_flag=True, help="Also maintain a Delta table over the files.")
 @click.option("--iceberg", is_flag=True, help="Also maintain an Iceberg table over the files.")
+@click.option("--iceberg-catalog", metavar="NAME", help="A catalog of pyiceberg's configuration, for --iceberg.")
+@click.option("--iceberg-table", metavar="NAMESPACE.TABLE", help="The table's name in that catalog.")
 @retain_option
 @master_option
 @json_option
@@ -58,6 +60,8 @@ def export_command(
     chunk: int,
     delta: bool,
     iceberg: bool,
+    iceberg_catalog: str | None,
+    iceberg_table: str | None,
     retain_hours: float,
     master: str,
     as_json: bool | None,
@@ -80,6 +84,8 @@ def export_command(
             chunk=chunk,
             delta=delta,
             iceberg=iceberg,
+            iceberg_catalog=iceberg_catalog,
+            iceberg_table=iceberg_table,
             retain_s=3_600 * retain_hours,
             on_progress=on_progress,
         )

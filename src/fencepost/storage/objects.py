@@ -61,12 +61,10 @@ class Objects:
 
     @cached_property
     def _client(self) -> ObjectStore:
-        # The user has chosen an endpoint without encryption; obstore would refuse it.
-        plain = any(urlsplit(os.environ.get(name, "")).scheme == "http" for name in ENDPOINTS)
         try:
             return from_url(
                 self.url,
-                client_options={"allow_http": plain, "timeout": timedelta(seconds=REQUEST_S)},
+                client_options={"allow_http": allows_http(), "timeout": timedelta(seconds=REQUEST_S)},
                 retry_config={"retry_timeout": timedelta(seconds=RETRY_S)},
             )
         except (exceptions.BaseError, ValueError) as error:
@@ -181,6 +179,19 @@ class Objects:
                 "could overwrite each other's work; use a store that supports conditional writes, or a folder"
             )
 
+    def overwrites(self, path: str) -> bool:
+        """Whether the store ignores the condition that an object must not exist; tried on an object that exists.
+
+        The object is put again with its own content, so that it stays as it is in any case.
+        """
+        content = self.read(path)
+        try:
+            with self._reporting(path):
+                obstore.put(self._client, path, content, mode="create")
+        except exceptions.AlreadyExistsError:
+            return False
+        return True
+
     @contextmanager
     def _reporting(self, path: str) -> Iterator[None]:
         """Turn obstore's errors into ours, but for those that a failed condition raises."""
@@ -196,6 +207,11 @@ class Objects:
             raise AccessDenied(f"{self.name(path)}: {_said(error)}") from None
         except exceptions.BaseError as error:
             raise StoreUnavailable(f"{self.name(path)}: {_said(error)}") from None
+
+
+def allows_http() -> bool:
+    """Whether the user has chosen an endpoint without encryption, which clients refuse unless they are told."""
+    return any(urlsplit(os.environ.get(name, "")).scheme == "http" for name in ENDPOINTS)
 
 
 def _said(error: Exception) -> str:

@@ -1,35 +1,77 @@
 """Tables of Parquet files that other engines read: Delta and Iceberg, by their own libraries.
 
-    table       what lakes and views ask of a table: its commits, their files, a commit that adds and removes
+    table       what lakes and views ask of a table: its state, and a commit on it that adds and removes files
     delta       a Delta table; the position is the version of an application transaction
-    iceberg     an Iceberg table in a catalog of its own; the position is a property of the snapshot
+    iceberg     an Iceberg table; the position is a property of the snapshot
+    catalogs    which Iceberg catalog has the table: one in a SQLite file, or one that the user has configured
 
-Lakes and views write the files. A table format only says which of them belong to the table, in one atomic commit,
-together with the position of the log. tests/spark/test_formats.py holds this.
+Lakes and views write the files, in a folder or an object store. A table format only says which of them belong to the
+table, in one atomic commit, together with the position of the log. tests/spark/test_formats.py holds this.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from ...errors import InvalidInput
-from .table import POSITION, Commit, DataFile, FileTable, commit_at
+from ...storage import Storage
+from .table import POSITION, Commit, DataFile, FileTable, State, TableChanged, commit_at
 
-__all__ = ["POSITION", "Commit", "DataFile", "FileTable", "commit_at", "table_of"]
+if TYPE_CHECKING:
+    from .catalogs import CatalogName
 
-FORMATS = ("delta", "iceberg")
+__all__ = [
+    "DELTA",
+    "FORMATS",
+    "ICEBERG",
+    "POSITION",
+    "Commit",
+    "DataFile",
+    "FileTable",
+    "State",
+    "TableChanged",
+    "catalog_named",
+    "commit_at",
+    "table_of",
+]
+
+DELTA: Final = "delta"
+ICEBERG: Final = "iceberg"
+FORMATS: Final = (DELTA, ICEBERG)
 
 
-def table_of(kind: str, root: Path, *, schema: pa.Schema, name: str) -> FileTable:
-    """The table of that kind in the folder. It is created by its first commit, with the columns of the schema."""
-    if kind == "delta":
+def table_of(
+    kind: str,
+    storage: Storage,
+    *,
+    data: str,
+    home: str,
+    schema: pa.Schema,
+    name: str,
+    catalog: CatalogName | None = None,
+) -> FileTable:
+    """The table of that kind over the files in the folder `data` of the storage.
+
+    Its first commit creates it, with the columns of the schema. An Iceberg table has its metadata in the folder `home`
+    and is in the catalog that is named, or in one of its own. A Delta table has its log beside the files.
+    """
+    if kind == DELTA:
         from .delta import DeltaFiles
 
-        return DeltaFiles(root, schema, name)
-    if kind == "iceberg":
+        return DeltaFiles(storage, data, schema, name)
+    if kind == ICEBERG:
         from .iceberg import IcebergFiles
 
-        return IcebergFiles(root, schema, name)
+        return IcebergFiles(storage, home, data, schema, name, catalog)
     raise InvalidInput("table", f"one of {', '.join(FORMATS)} is needed, not {kind!r:.80}")
+
+
+def catalog_named(name: str | None, table: str | None, *, fields: tuple[str, str]) -> CatalogName | None:
+    """The Iceberg catalog that a user has named, and the table in it; `fields` are the names of the two parameters."""
+    if name is None and table is None:
+        return None
+    from .catalogs import CatalogName
+
+    return CatalogName.of(name, table, fields=fields)

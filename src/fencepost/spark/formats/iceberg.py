@@ -1,90 +1,108 @@
-"""An Iceberg table over files that lakes and views have written, in a catalog of its own.
+"""An Iceberg table over files that lakes and views have written, in a folder or an object store.
 
-    <folder>/catalog.db                 the catalog: a SQLite file, with the table `fencepost.<name>`
+    <folder>/catalog.db                 the catalog, unless the user names one: a SQLite file with `fencepost.<name>`
     <folder>/fencepost/<name>/          the table's metadata; engines without the catalog read its newest file
+    <folder>/metadata/                  the table's metadata, if the user names a catalog
 
-The position is a property of each snapshot. A commit is refused if another one was made since the table was read.
+The position is a property of each snapshot. A commit is refused by the catalog if another one was made since the table
+was read. tests/spark/test_formats.py and tests/spark/slow/test_object_tables.py hold this.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 
-from ...errors import StoreUnavailable
-from .table import POSITION, Commit, DataFile, nullable
+from ...errors import InvalidInput, StoreUnavailable
+from ...storage import Folder, Storage
+from .catalogs import CatalogName, identifier, opened
+from .table import POSITION, Commit, DataFile, State, TableChanged, nullable
 
 try:
-    from pyiceberg.catalog.sql import SqlCatalog
-    from pyiceberg.exceptions import CommitFailedException, ValidationException
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.exceptions import (
+        CommitFailedException,
+        CommitStateUnknownException,
+        TableAlreadyExistsError,
+        ValidationException,
+    )
     from pyiceberg.io.pyarrow import parquet_files_to_data_files
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.table import Table, TableProperties
 except ImportError as error:
     raise ImportError(f"{error}; an Iceberg table needs its library: pip install 'fencepost[lake]'") from error
 
-NAMESPACE: Final = "fencepost"
-
 # It warns for every column without statistics; our files have statistics only for the columns that are filtered by.
 logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)
 
 
 class IcebergFiles:
-    """The Iceberg table `fencepost.<name>` of the catalog in a folder."""
+    """The Iceberg table of a catalog, with its metadata in the folder `home` of a storage and its files in `data`."""
 
-    def __init__(self, home: Path, schema: pa.Schema, name: str) -> None:
-        self.folder = home / "data"
-        self._home = home
+    def __init__(
+        self, storage: Storage, home: str, data: str, schema: pa.Schema, name: str, catalog: CatalogName | None
+    ) -> None:
+        self._at = storage.name(home)
+        self._home = Path(self._at) if isinstance(storage, Folder) else None
+        if self._home is None and catalog is None:
+            raise InvalidInput("catalog", f"{self._at} is in an object store, which has no Iceberg catalog; name one")
+        self._data = storage.name(data) + "/"
         self._schema = schema
-        self._name = f"{NAMESPACE}.{name}"
+        self._catalog_name = catalog
+        self._name = identifier(storage, name, catalog)
 
-    def commits(self) -> list[Commit]:
+    def state(self) -> State:
         with self._existing() as table:
-            found = [] if table is None else [(each, each.summary) for each in table.snapshots()]
-            return [
+            if table is None:
+                return State()
+            found = [(each, each.summary) for each in table.snapshots()]
+            commits = tuple(
                 Commit(snapshot.snapshot_id, dict(summary.additional_properties))
                 for snapshot, summary in found
                 if summary is not None and POSITION in summary.additional_properties
-            ]
+            )
+            return State(commits, frozenset(self._entries(table, None)), table)
 
-    def paths(self, version: int | None = None) -> set[Path]:
+    def files(self, version: int) -> dict[str, int]:
         with self._existing() as table:
-            return set() if table is None else set(_files(table, version))
+            entries = {} if table is None else self._entries(table, version)
+            return {name: entry.file_size_in_bytes for name, entry in entries.items()}
 
     def commit(
         self,
+        state: State,
         add: Sequence[DataFile],
-        remove: Collection[Path],
+        remove: Collection[str],
         *,
         position: int,
         properties: Mapping[str, str],
         rewritten: bool = False,
     ) -> None:
         with self._catalog() as catalog:
-            catalog.create_namespace_if_not_exists(NAMESPACE)
-            table = catalog.create_table_if_not_exists(self._name, schema=nullable(self._schema))
-            if table.properties.get(TableProperties.COMMIT_NUM_RETRIES) != "0":
-                _prepare(table)
-            there = _files(table, None)
-            said = {**properties, POSITION: str(position)}
             try:
+                table = state.loaded if state.loaded is not None else self._created(catalog)
+                table.catalog = catalog  # the one that loaded the table is closed
+                _prepare(table)
+                there = self._entries(table, None)
+                said = {**properties, POSITION: str(position)}
                 with (
                     table.transaction() as transaction,
                     transaction.update_snapshot(snapshot_properties=said).overwrite() as update,
                 ):
-                    paths = iter([str(file.path) for file in add])
+                    paths = iter([self._data + file.name for file in add])
                     for file in parquet_files_to_data_files(table.io, transaction.table_metadata, paths):
                         update.append_data_file(file)
-                    for path in remove:
-                        update.delete_data_file(there[path])
-            except (CommitFailedException, ValidationException) as error:
+                    for name in remove:
+                        update.delete_data_file(there[name])
+            except (CommitFailedException, ValidationException, TableAlreadyExistsError) as error:
+                raise TableChanged(f"{self._at}: another process has changed the table ({error}); try again") from None
+            except CommitStateUnknownException as error:
                 raise StoreUnavailable(
-                    f"{self._home}: another process has changed the table ({error}); try again"
+                    f"{self._at}: the catalog did not say whether it has committed ({error}); try again"
                 ) from None
 
     def forget(self, kept: Sequence[Commit]) -> None:
@@ -94,22 +112,33 @@ class IcebergFiles:
             if table is not None and old:
                 table.maintenance.expire_snapshots().by_ids(old).commit()
 
+    def _entries(self, table: Table, version: int | None) -> dict[str, IcebergFile]:
+        """The entries of the table's files, by name. A file that is not in our folder goes by its whole path."""
+        if version is None and table.current_snapshot() is None:
+            return {}
+        scan = table.scan(snapshot_id=version)
+        tasks = ((task.file.file_path.removeprefix("file://"), task.file) for task in scan.plan_files())
+        return {path.removeprefix(self._data): file for path, file in tasks}
+
+    def _created(self, catalog: Catalog) -> Table:
+        if self._catalog_name is None:
+            catalog.create_namespace_if_not_exists(self._name.partition(".")[0])
+            return catalog.create_table(self._name, schema=nullable(self._schema))
+        catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
+        # The metadata is with the files, so that the table needs no warehouse of the catalog.
+        at = self._at if self._home is None else f"file://{self._home}"
+        return catalog.create_table(self._name, schema=nullable(self._schema), location=at)
+
     @contextmanager
     def _existing(self) -> Iterator[Table | None]:
-        if not (self._home / "catalog.db").exists():
+        if self._catalog_name is None and self._home is not None and not (self._home / "catalog.db").exists():
             yield None
             return
         with self._catalog() as catalog:
             yield catalog.load_table(self._name) if catalog.table_exists(self._name) else None
 
-    @contextmanager
-    def _catalog(self) -> Iterator[SqlCatalog]:
-        self._home.mkdir(parents=True, exist_ok=True)
-        catalog = SqlCatalog(NAMESPACE, uri=f"sqlite:///{self._home}/catalog.db", warehouse=f"file://{self._home}")
-        try:
-            yield catalog
-        finally:
-            catalog.close()
+    def _catalog(self) -> AbstractContextManager[Catalog]:
+        return opened(self._home, self._catalog_name)
 
 
 def _prepare(table: Table) -> None:
@@ -117,16 +146,14 @@ def _prepare(table: Table) -> None:
 
     pyiceberg would apply a losing commit again, on top of a table that this process has not seen.
     """
+    if table.properties.get(TableProperties.COMMIT_NUM_RETRIES) == "0":
+        return
+    before = table.current_snapshot()
     mapping = table.schema().name_mapping.model_dump_json()
     with table.transaction() as transaction:
         transaction.set_properties(
             {TableProperties.DEFAULT_NAME_MAPPING: mapping, TableProperties.COMMIT_NUM_RETRIES: "0"}
         )
-
-
-def _files(table: Table, version: int | None) -> dict[Path, IcebergFile]:
-    """The entries of the table's files, by path."""
-    if version is None and table.current_snapshot() is None:
-        return {}
-    scan = table.scan(snapshot_id=version)
-    return {Path(task.file.file_path.removeprefix("file://")): task.file for task in scan.plan_files()}
+    # This commit has loaded the table again, perhaps with commits that this process has not read.
+    if table.current_snapshot() != before:
+        raise CommitFailedException("a snapshot was added")

@@ -2,28 +2,34 @@
 
 Each commit has properties, among them the position up to which the table then covers the log. So a table can be read
 as it was at a position, and a commit that is repeated is recognised by its position.
+
+A commit follows on the state of the table that the caller has read. It fails if the table has another state by then, so
+of two processes that read the same state only one commits, with or without a lock (tests/spark/test_formats.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 import pyarrow as pa
 
-from ...errors import InvalidInput
+from ...errors import InvalidInput, StoreUnavailable
 
 POSITION: Final = "fencepost.position"  # the property of a commit that holds the position
+
+
+class TableChanged(StoreUnavailable):
+    """Another process has changed the table since its state was read. Nothing was committed; trying again helps."""
 
 
 @dataclass(frozen=True)
 class DataFile:
     """A Parquet file that was written for the table."""
 
-    path: Path
+    name: str  # in the folder of the table's files
     rows: int
     bytes: int
     first: int | None = None  # the smallest position in the file, if it is sorted by position
@@ -51,31 +57,37 @@ class Commit:
         return int(self.properties[POSITION])
 
 
+@dataclass(frozen=True)
+class State:
+    """A table as a process has read it, which its next commit follows on."""
+
+    commits: tuple[Commit, ...] = ()  # of this package, oldest first
+    files: frozenset[str] = frozenset()  # by name
+    loaded: Any = None  # the table of the format's library; None if there is no table yet
+
+
 class FileTable(Protocol):
-    """A table of Parquet files."""
+    """A table of Parquet files, which are all in one folder. The table knows a file by its name in that folder."""
 
-    @property
-    def folder(self) -> Path:
-        """Where the table's data files go."""
+    def state(self) -> State:
+        """The table as it is now."""
 
-    def commits(self) -> list[Commit]:
-        """The commits of this package that can be read, oldest first; empty if there is no table yet."""
-
-    def paths(self, version: int | None = None) -> set[Path]:
-        """The files of the table at a version, or now."""
+    def files(self, version: int) -> dict[str, int]:
+        """The files of the table at a version, with their sizes in bytes."""
 
     def commit(
         self,
+        state: State,
         add: Sequence[DataFile],
-        remove: Collection[Path],
+        remove: Collection[str],
         *,
         position: int,
         properties: Mapping[str, str],
         rewritten: bool = False,
     ) -> None:
-        """Add and remove files in one commit; `rewritten` says that the rows stay the same.
+        """Add and remove files in one commit, which creates the table if the state has none.
 
-        Raises `StoreUnavailable` if another process has changed the table meanwhile.
+        `rewritten` says that the rows stay the same. Raises `TableChanged` if the table is in another state by now.
         """
 
     def forget(self, kept: Sequence[Commit]) -> None:

@@ -32,7 +32,6 @@ from pyspark.sql import SparkSession
 
 from ...address import LAKE, Address
 from ...engines.lake.files import (
-    EVENTS,
     LakeFile,
     LakeManifest,
     existing_manifest,
@@ -42,10 +41,11 @@ from ...engines.lake.files import (
 )
 from ...engines.lake.retiring import RETAIN_S, remove, replaced, retire
 from ...errors import InvalidInput, StoreCorrupt
-from ...storage import LEFT_S, Folder, Storage
+from ...storage import LEFT_S, Storage
 from ..basics import PATIENCE_S, changing
 from ..scanning import scan_of
 from .rounds import CHUNK_EVENTS, exporting, lake_storage, lines, on_spark
+from .tables import has_table
 from .writing import write_chunk
 
 FANOUT_BITS: Final = 3
@@ -130,13 +130,6 @@ def compacted(folder: Storage, manifest: LakeManifest, merge: Merge, *, chunk: i
     if manifest is not before and retain_s == 0:
         manifest = _removed(folder, manifest, (), retain_s=0)
     return manifest
-
-
-def has_table(lake: Storage) -> bool:
-    """Whether a Delta or Iceberg table refers to the files. Older versions of the table need them for time travel."""
-    if not isinstance(lake, Folder):
-        return False
-    return (lake.folder / EVENTS / "_delta_log").exists() or (lake.folder / "iceberg").exists()
 
 
 def runs(files: Sequence[LakeFile], chunk: int) -> list[Run]:

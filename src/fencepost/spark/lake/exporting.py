@@ -27,12 +27,13 @@ from ...engines.lake.files import (
 )
 from ...engines.lake.retiring import RETAIN_S
 from ...errors import InvalidInput, StoreCorrupt
-from ...storage import Folder, Storage
+from ...storage import Storage
 from ...store import EventStore
 from ..basics import PATIENCE_S, Store, bounds_of, changing
 from ..scanning import Scan, check_same_log, scan_of
 from .compacting import compacted, merge_on_spark, tidy_up
 from .rounds import CHUNK_EVENTS, exporting, lake_storage, lines, on_spark, parallelism
+from .tables import LakeTables
 from .writing import write_chunk
 
 Progress = Callable[[int, int], None]
@@ -56,6 +57,8 @@ def export(
     chunk: int = CHUNK_EVENTS,
     delta: bool = False,
     iceberg: bool = False,
+    iceberg_catalog: str | None = None,
+    iceberg_table: str | None = None,
     compact: bool = True,
     retain_s: float = RETAIN_S,
     on_progress: Progress | None = None,
@@ -63,18 +66,19 @@ def export(
     """Add the events that the lake in the folder lacks, up to the store's head or `upto`; create the lake if needed.
 
     The folder may be a prefix in an object store, such as `s3://bucket/lake`. `delta` and `iceberg` maintain a table
-    of that kind over the same files. With `compact`, small files are merged; the files that they replace stay for
-    `retain_s` seconds, for readers that still use them. If another export is running, wait for it, for at most a
-    minute.
+    of that kind over the same files. `iceberg_catalog` names a catalog of pyiceberg's configuration, which an object
+    store needs, and `iceberg_table` the table in it. With `compact`, small files are merged; the files that they
+    replace stay for `retain_s` seconds, for readers that still use them. If another export is running, wait for it, for
+    at most a minute.
     """
     if chunk < 1:
         raise InvalidInput("chunk", f"at least 1 event is needed, not {chunk}")
     address, upto = bounds_of(store, upto)
     scan = scan_of(address)
     target = lake_storage(folder)
-    if (delta or iceberg) and not isinstance(target, Folder):
-        problem = f"{target.name()} is in an object store, where Fencepost maintains no tables over a lake"
-        raise InvalidInput("delta" if delta else "iceberg", problem)
+    tables = LakeTables.chosen(
+        target, delta=delta, iceberg=iceberg, iceberg_catalog=iceberg_catalog, iceberg_table=iceberg_table
+    )
     added: list[LakeFile] = []
 
     def work(opened: EventStore) -> LakeManifest:
@@ -91,11 +95,11 @@ def export(
             added.extend(files)
             if on_progress is not None:
                 on_progress(manifest.upto, end)
-        _sync_tables(target, manifest, delta=delta, iceberg=iceberg)
+        tables.sync(target, manifest)
         if compact:
             merged = compacted(target, manifest, partial(merge_on_spark, spark, target), chunk=chunk, retain_s=retain_s)
             if merged is not manifest:
-                _sync_tables(target, merged, delta=delta, iceberg=iceberg)
+                tables.sync(target, merged)
         return manifest
 
     with scan.open() as opened:
@@ -117,19 +121,6 @@ def _begun(lake: Storage) -> LakeManifest:
             f"{lake.name()}: it has files of a lake and no {MANIFEST}; restore the manifest, or move the files away"
         )
     return write_lake_manifest(lake, manifest)
-
-
-def _sync_tables(target: Storage, manifest: LakeManifest, *, delta: bool, iceberg: bool) -> None:
-    if not isinstance(target, Folder):
-        return
-    if delta:
-        from .tables import sync_delta
-
-        sync_delta(target.folder, manifest)
-    if iceberg:
-        from .tables import sync_iceberg
-
-        sync_iceberg(target.folder, manifest)
 
 
 def cut(store: EventStore, after: int, upto: int, chunk: int, *, gaps: bool) -> Iterator[tuple[int, int]]:

@@ -27,6 +27,8 @@ def follow(
     chunk: int = CHUNK_EVENTS,
     delta: bool = False,
     iceberg: bool = False,
+    iceberg_catalog: str | None = None,
+    iceberg_table: str | None = None,
     compact: bool = True,
     retain_s: float = RETAIN_S,
     **trigger: Any,
@@ -43,6 +45,8 @@ def follow(
         "chunk": chunk,
         "delta": delta,
         "iceberg": iceberg,
+        "iceberg_catalog": iceberg_catalog,
+        "iceberg_table": iceberg_table,
         "compact": compact,
         "retain_s": retain_s,
     }

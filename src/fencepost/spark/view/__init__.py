@@ -8,6 +8,7 @@ folder      Parquet layers in a folder or an object store, and the manifest that
 layers      what a view asks of its layers; layers in a folder, by Spark's own writer and reader
 object_layers   layers in an object store, written and read by tasks in Python
 files       a Delta or an Iceberg table
+bucket_files  the files of such a table
 table       a table in PostgreSQL
 """
 

@@ -6,42 +6,47 @@ carries the position, so a killed refresh has not happened and a repeated one is
 `View.at` reads the files of the commit at its position.
 
 Invariant: the table's files at a commit hold exactly one row for each key of the view at the commit's position.
-tests/spark/test_view_files.py compares it with the fold, and reads it with deltalake and pyiceberg alone.
+tests/spark/test_view_files.py compares it with the fold, and reads it with deltalake and pyiceberg alone;
+tests/spark/slow/test_object_tables.py does so in an object store, where no lock keeps two refreshes apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructType
 
-from ...durable import durable_file
+from ...address import object_url
 from ...errors import InvalidInput
-from ..basics import locked, reporting
+from ...storage import Folder, Storage, storage_at
+from ..basics import local_path, locked
 from ..folding import POSITION, STATE, Plan
-from ..formats import Commit, DataFile, FileTable, table_of
+from ..formats import DELTA, ICEBERG, Commit, DataFile, FileTable, State, TableChanged, catalog_named, table_of
+from .bucket_files import BUCKET, BucketWriter, read_files
+from .folder import VIEW, check_folder
 from .place import FORMAT, Version, ViewManifest
 
+if TYPE_CHECKING:
+    from ..formats.catalogs import CatalogName
+
 BUCKETS: Final = 16
-BUCKET: Final = "number of the bucket"  # with spaces, which no field's name has
 LOCK: Final = "refresh.lock"
 TABLE: Final = "view"
 PREFIX: Final = "fencepost."  # of the properties of a commit
 FINGERPRINT: Final = f"{PREFIX}fingerprint"
 COLUMNS: Final = f"{PREFIX}columns"
-_WRITTEN: Final = "path string, rows long, bytes long"
+_BUCKET_FILE: Final = re.compile(r"bucket-(\d{3})-[0-9a-f]{32}\.parquet")
+_WRITTEN: Final = "name string, rows long, bytes long"
 
 
 @dataclass(frozen=True)
@@ -49,26 +54,60 @@ class FilesPlace:
     """A table of Parquet files. The versions are its newest commits."""
 
     kind: str  # delta or iceberg
-    root: Path
+    storage: Storage
     plan: Plan
     keep: int
     schema: StructType
+    catalog: CatalogName | None = None
+
+    @classmethod
+    def at(cls, kind: str, place: str, plan: Plan, keep: int, schema: StructType) -> FilesPlace:
+        """The place that a user names: a folder or a URL, for an Iceberg table with its catalog and table."""
+        where, _, query = place.partition("?")
+        catalog = _catalog_in(query, kind)
+        url = object_url(where, "at")
+        if url is None:
+            folder = Path(local_path(where, "at")).absolute()
+            check_folder(folder)
+            return cls(kind, storage_at(folder, VIEW), plan, keep, schema, catalog)
+        if kind == ICEBERG and catalog is None:
+            raise InvalidInput(
+                "at",
+                f"{url} is in an object store, which has no Iceberg catalog; name one of pyiceberg's configuration: "
+                f"iceberg:{url}?catalog=NAME",
+            )
+        return cls(kind, storage_at(url, VIEW), plan, keep, schema, catalog)
+
+    @property
+    def data(self) -> str:
+        """The folder of the table's files, relative to the storage."""
+        return "" if self.kind == DELTA else "data"
 
     @cached_property
     def table(self) -> FileTable:
-        return table_of(self.kind, self.root, schema=to_arrow_schema(self.schema, timezone="UTC"), name=TABLE)
+        schema = to_arrow_schema(self.schema, timezone="UTC")
+        return table_of(
+            self.kind, self.storage, data=self.data, home="", schema=schema, name=TABLE, catalog=self.catalog
+        )
 
     def refreshing(self) -> AbstractContextManager[None]:
-        self.table.folder.mkdir(parents=True, exist_ok=True)
-        return locked(self.root / LOCK, f"{self.root}: another process is refreshing this view; try again later")
+        """Hold the lock of a folder. An object store has none: there the commit of the table decides."""
+        if not isinstance(self.storage, Folder):
+            return nullcontext()
+        root = self.storage.folder
+        (root / self.data).mkdir(parents=True, exist_ok=True)
+        return locked(root / LOCK, f"{root}: another process is refreshing this view; try again later")
 
     def manifest(self) -> ViewManifest | None:
-        commits = self._kept()
+        return self._manifest(self.table.state())
+
+    def _manifest(self, state: State) -> ViewManifest | None:
+        commits = self._kept(state)
         if not commits:
             return None
         of = commits[-1].properties
         if int(of[f"{PREFIX}format"]) > FORMAT:
-            raise InvalidInput("at", f"{self.root}: the view is of a newer format; upgrade Fencepost")
+            raise InvalidInput("at", f"{self.storage.name()}: the view is of a newer format; upgrade Fencepost")
         return ViewManifest(
             projection=of[f"{PREFIX}projection"],
             fingerprint=of[FINGERPRINT],
@@ -80,11 +119,11 @@ class FilesPlace:
         )
 
     def saved(self, spark: SparkSession, schema: StructType, version: Version) -> DataFrame | None:
-        return _read(spark, schema, self.table.paths(self._commit(version).version))
+        return self._read(spark, schema, self._files(version))
 
     def states(self, spark: SparkSession, schema: StructType, version: Version) -> DataFrame:
         wanted = StructType([field for field in schema.fields if field.name in (*self.plan.keys, POSITION, STATE)])
-        return _read(spark, wanted, self.table.paths(self._commit(version).version))
+        return self._read(spark, wanted, self._files(version))
 
     def recorded(self, spark: SparkSession, schema: StructType, versions: Sequence[Version]) -> list[DataFrame] | None:
         return None
@@ -93,63 +132,105 @@ class FilesPlace:
         raise NotImplementedError("a view in a table does not record changes, which `View` checks")
 
     def save(self, changes: DataFrame, manifest: ViewManifest, position: int, digest: str) -> int:
-        self._check_columns(manifest)
-        self._sweep()  # files that a killed refresh has left
-        spark = changes.sparkSession
-        there = self.table.paths()
+        """Write the changed buckets, commit them, and remove the files that no kept version has.
+
+        Files of a running refresh are among those that are removed only if its commit must fail. The files to remove
+        were listed before this commit, so whoever wrote them had read the table before it, and in another state.
+        """
+        state = self.table.state()
+        self._check_base(state, manifest)
+        self._check_columns(state, manifest)
+        listed = [name for name in self.storage.listed(self.data) if _BUCKET_FILE.fullmatch(name)]
+        try:
+            added, replaced, changed = self._write(changes, state, manifest)
+        except Exception as error:
+            # The refresh that has committed meanwhile may have removed files that this one was reading.
+            if self.table.state().commits != state.commits:
+                raise self._overtaken() from error
+            raise
+        self.table.commit(state, added, replaced, position=position, properties=_properties(manifest, digest))
+        self._remove_unused(listed)
+        return changed
+
+    def _write(self, changes: DataFrame, state: State, manifest: ViewManifest) -> tuple[list[DataFile], set[str], int]:
+        """Write the buckets that have a changed key; returns new files, those that they replace, and changed keys."""
         bucketed = changes.withColumn(BUCKET, self._bucket()).persist()
         try:
             touched = {row[0]: row[1] for row in bucketed.groupBy(BUCKET).count().collect()}
-            replaced = {path for path in there if not manifest.versions or _bucket_of(path) in touched}
+            replaced = {name for name in state.files if not manifest.versions or _bucket_of(name) in touched}
             rows = bucketed
             if replaced and manifest.versions:
-                old = _read(spark, changes.schema, replaced).withColumn(BUCKET, self._bucket())
+                sizes = self.table.files(state.commits[-1].version)
+                old = self._read(changes.sparkSession, changes.schema, {name: sizes[name] for name in replaced})
+                old = old.withColumn(BUCKET, self._bucket())
                 rows = bucketed.unionByName(old.join(bucketed, list(self.plan.keys), "left_anti"))
-            added = self._write(rows) if touched else []
+            return self._written(rows) if touched else [], replaced, sum(touched.values())
         finally:
             bucketed.unpersist()
-        self.table.commit(added, replaced, position=position, properties=_properties(manifest, digest))
-        self._sweep()
-        return sum(touched.values())
 
-    def _write(self, rows: DataFrame) -> list[DataFile]:
+    def _written(self, rows: DataFrame) -> list[DataFile]:
         """Write the rows of each bucket to a file; in the workers."""
         spread = rows.repartition(BUCKET).sortWithinPartitions(BUCKET, *self.plan.keys)
-        written = spread.mapInArrow(BucketWriter(self.table.folder), _WRITTEN).collect()
-        return [DataFile(Path(row["path"]), row["rows"], row["bytes"]) for row in written]
+        written = spread.mapInArrow(BucketWriter(self.storage, self.data), _WRITTEN).collect()
+        return [DataFile(row["name"], row["rows"], row["bytes"]) for row in written]
+
+    def _read(self, spark: SparkSession, schema: StructType, sizes: Mapping[str, int]) -> DataFrame:
+        return read_files(spark, self.storage, self.data, schema, sizes)
 
     def _bucket(self) -> Any:
         return F.pmod(F.xxhash64(*self.plan.keys), F.lit(BUCKETS)).cast(LongType())
 
-    def _check_columns(self, manifest: ViewManifest) -> None:
-        commits = self.table.commits()
+    def _check_base(self, state: State, manifest: ViewManifest) -> None:
+        """The table must be in the state that the changes were folded on."""
+        there = self._manifest(state)
+        ours = (manifest.fingerprint, manifest.columns)
+        newest = there.versions[-1] if there is not None and (there.fingerprint, there.columns) == ours else None
+        if newest != (manifest.versions[-1] if manifest.versions else None):
+            raise self._overtaken()
+
+    def _overtaken(self) -> TableChanged:
+        return TableChanged(f"{self.storage.name()}: another process has refreshed this view; try again")
+
+    def _check_columns(self, state: State, manifest: ViewManifest) -> None:
+        commits = state.commits
         if commits and commits[-1].properties[COLUMNS] != manifest.columns:
             raise InvalidInput(
-                "at", f"the table in {self.root} has other columns; keep the view of the changed projection elsewhere"
+                "at",
+                f"the table in {self.storage.name()} has other columns; keep the view of the changed projection "
+                "elsewhere",
             )
 
-    def _kept(self) -> list[Commit]:
+    def _kept(self, state: State) -> list[Commit]:
         """The newest commits that the same code has made, oldest first."""
-        commits = self.table.commits()[-self.keep :]
+        commits = state.commits[-self.keep :]
         code = [(commit.properties[FINGERPRINT], commit.properties[COLUMNS]) for commit in commits]
         return [commit for commit, of in zip(commits, code, strict=True) if of == code[-1]]
 
-    def _commit(self, version: Version) -> Commit:
-        return next(commit for commit in reversed(self._kept()) if commit.position == version.position)
+    def _files(self, version: Version) -> dict[str, int]:
+        kept = self._kept(self.table.state())
+        found = [commit for commit in kept if commit.position == version.position]
+        if not found:
+            raise self._overtaken()
+        return self.table.files(found[-1].version)
 
-    def _sweep(self) -> None:
-        """Remove the files that no kept commit has."""
-        kept = self._kept()
+    def _remove_unused(self, listed: Sequence[str]) -> None:
+        """Remove those of the listed files that no kept commit has: of old versions, and of killed refreshes."""
+        kept = self._kept(self.table.state())
         self.table.forget(kept)
-        named = set().union(*(self.table.paths(commit.version) for commit in kept))
-        for path in self.table.folder.glob("bucket-*.parquet"):
-            if path not in named:
-                path.unlink()
+        named = set[str]().union(*(self.table.files(commit.version) for commit in kept))
+        for name in listed:
+            if name not in named:
+                self.storage.delete(f"{self.data}/{name}" if self.data else name)
 
 
-def _read(spark: SparkSession, schema: StructType, paths: set[Path]) -> DataFrame:
-    places = sorted(f"file:{path}" for path in paths)
-    return spark.read.schema(schema).parquet(*places) if places else spark.createDataFrame([], schema)
+def _catalog_in(query: str, kind: str) -> CatalogName | None:
+    """The catalog and the table that follow on a question mark, as in `?catalog=NAME&table=NAMESPACE.TABLE`."""
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = sorted(options.keys() - ({"catalog", "table"} if kind == ICEBERG else set()))
+    if unknown:
+        takes = "catalog and table" if kind == ICEBERG else "no options"
+        raise InvalidInput("at", f"unknown option {unknown[0]!r:.80}; a view in a table of {kind} takes {takes}")
+    return catalog_named(options.get("catalog"), options.get("table"), fields=("at: catalog", "at: table"))
 
 
 def _properties(manifest: ViewManifest, digest: str) -> dict[str, str]:
@@ -162,40 +243,8 @@ def _properties(manifest: ViewManifest, digest: str) -> dict[str, str]:
     }
 
 
-def _bucket_of(path: Path) -> int:
-    return int(path.name.split("-")[1])
-
-
-@dataclass(frozen=True)
-class BucketWriter:
-    """Writes a file for each bucket among its rows, which are sorted by bucket; in a worker."""
-
-    folder: Path
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with reporting():
-            for bucket, parts in groupby(_parts(batches), key=lambda part: part[0]):
-                target = self.folder / f"bucket-{bucket:03d}-{uuid4().hex}.parquet"
-                rows = 0
-                with durable_file(target) as draft:
-                    writer = None
-                    for _, part in parts:
-                        writer = writer or pq.ParquetWriter(draft, part.schema, compression="zstd")
-                        writer.write_batch(part)
-                        rows += part.num_rows
-                    assert writer is not None
-                    writer.close()
-                made = {"path": [str(target)], "rows": [rows], "bytes": [target.stat().st_size]}
-                yield pa.RecordBatch.from_pydict(made)
-
-
-def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each batch by bucket, without the column of the bucket."""
-    for batch in batches:
-        numbers = batch.column(BUCKET)
-        rows = batch.drop_columns([BUCKET])
-        start = 0
-        for number, same in groupby(numbers.to_pylist()):
-            count = sum(1 for _ in same)
-            yield number, rows.slice(start, count)
-            start += count
+def _bucket_of(name: str) -> int:
+    found = _BUCKET_FILE.fullmatch(name)
+    if found is None:
+        raise InvalidInput("at", f"the table has a file {name!r:.80}, which no refresh of a view has written")
+    return int(found[1])

@@ -4,7 +4,6 @@ PostgreSQL."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 from pyspark.sql.types import StructType
 
@@ -13,22 +12,21 @@ from ...errors import InvalidInput
 from ...redaction import redacted
 from ..basics import local_path
 from ..folding import Plan
+from ..formats import FORMATS
 from .files import FilesPlace
 from .folder import FolderPlace, check_folder
 from .place import Place
-
-TABLES: Final = ("delta", "iceberg")
 
 
 def place_at(at: str, plan: Plan, keep: int, schema: StructType) -> Place:
     """The place of a view with these columns, which keeps that many versions."""
     scheme, _, rest = at.partition(":") if isinstance(at, str) else ("", "", "")
-    if scheme in ("file", *TABLES) and rest:
-        folder = Path(local_path(at if scheme == "file" else rest, "at")).absolute()
+    if scheme in FORMATS and rest:
+        return FilesPlace.at(scheme, rest, plan, keep, schema)
+    if scheme == "file" and rest:
+        folder = Path(local_path(at, "at")).absolute()
         check_folder(folder)
-        if scheme == "file":
-            return FolderPlace.of(folder, plan, keep)
-        return FilesPlace(scheme, folder, plan, keep, schema)
+        return FolderPlace.of(folder, plan, keep)
     url = object_url(at, "at") if isinstance(at, str) else None
     if url is not None:
         return FolderPlace.of(url, plan, keep)
