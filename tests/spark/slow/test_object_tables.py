@@ -6,14 +6,13 @@ Python's lock during some requests.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from tests.cli.conftest import Cli
 from tests.cli.conftest import cli as cli
 from tests.spark.conftest import append_each, stored, wallet_events
 from tests.spark.purses import Added, Moved, Opened, Purse
-from tests.spark.slow.conftest import environment
+from tests.spark.slow.conftest import Driver, environment
 from tests.spark.test_object_lakes import NO_SPARK, here
 from tests.spark.test_view import append, rows
 from tests.spark.test_view_changes import applied, contents
@@ -379,17 +378,8 @@ def test_a_killed_refresh_has_not_happened_and_the_next_one_removes_its_files(
 ) -> None:
     view = view_of(workers, purses, kind, keep=1)
     view.refresh(upto=3)
-    process = subprocess.Popen(
-        [sys.executable, "-c", KILLED_REFRESH, kind, purses],
-        env=environment(tmp_path),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    _, complaints = process.communicate(timeout=300)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # its JVM
-    assert process.returncode == -signal.SIGKILL, complaints
+    killed = Driver(tmp_path, KILLED_REFRESH, kind, purses).result()
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert (view.versions, amounts(s3, kind)) == ([3], {"a": 700, "b": 0})
     assert unused(view, s3), "the files of the killed refresh"
     assert view.refresh().position == 4

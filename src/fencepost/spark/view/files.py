@@ -135,7 +135,7 @@ class FilesPlace:
         """Write the changed buckets, commit them, and remove the files that no kept version has.
 
         Files of a running refresh are among those that are removed only if its commit must fail. The files to remove
-        were listed before this commit, so whoever wrote them had read the table before it, and in another state.
+        were listed before this commit, so the refresh that wrote them had read an earlier state of the table.
         """
         state = self.table.state()
         self._check_base(state, manifest)
