@@ -499,8 +499,8 @@ HYBRID = """
 
 `events(spark, store, lake=...)`, in a run of its own. The load average was {before} before the run and {after} after
 it, on 2 cores. Read the ratios, whose sides took turns, rather than the rates. With 2 columns Parquet takes so little
-time that the scan of the newest events, which has fixed costs, weighs much: compare with the lake alone. The ratios differ
-between runs ([086](../decisions/086-ascending-columns-as-differences.md) has the range).
+time that the scan of the newest events, which has fixed costs, weighs much: compare with the lake alone. The ratios
+differ between runs ([086](../decisions/086-ascending-columns-as-differences.md) has the range).
 """
 
 INTRODUCTION = """
