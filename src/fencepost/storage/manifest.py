@@ -29,7 +29,7 @@ Manifest = TypeVar("Manifest", bound=VersionedManifest)
 
 
 def stored_manifest(storage: Storage, kind: type[Manifest], *, newest_format: int) -> Manifest | None:
-    """The manifest with its version; None if there is none."""
+    """The manifest with its version; None if the storage has no manifest."""
     found = storage.read_manifest()
     if found is None:
         return None

@@ -1,7 +1,7 @@
 """A storage below a prefix of an object store: S3, Google Cloud Storage or Azure, through `obstore`.
 
 Every object but the manifest has a name that no other writer uses, and never changes. The manifest is replaced only if
-its ETag is the one that this writer has read (If-Match), and created only if there is none (If-None-Match). A store
+its ETag is the one that this writer has read (If-Match), and created only if none exists yet (If-None-Match). A store
 that ignores these conditions is refused when a manifest is created. No two manifests are equal (`manifest`).
 
 Credentials and the endpoint come from the environment of each process and are never sent to another one.

@@ -84,7 +84,7 @@ class Storage(Protocol):
         """Delete the file. A missing file is ignored."""
 
     def read_manifest(self) -> tuple[bytes, Version | None] | None:
-        """The manifest and its version; None if there is none."""
+        """The manifest and its version; None if the storage has no manifest."""
 
     def replace_manifest(self, content: bytes, version: Version | None) -> Version | None:
         """Replace the manifest in one step and durably; returns its new version.

@@ -134,7 +134,7 @@ class FileWriter:
     storage: Storage
     schema: pa.Schema
     folder: str
-    name: str | None = None  # random, if there is none; a file with a given name is never replaced
+    name: str | None = None  # None: a random name. A file with a given name is never replaced
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with reporting():
