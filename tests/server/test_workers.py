@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 from tests.consumers.conftest import postgres_url  # noqa: F401 - a fixture
+from tests.support.process_table import process, processes
 from tests.support.processes import same_path
 from tests.support.races import balances, race
 
@@ -39,19 +39,7 @@ def store_path(tmp_path: Path) -> Path:
 
 def children(pid: int) -> list[int]:
     """The worker processes of a server, the oldest first."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # the process has ended meanwhile
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
-                found.append(int(stat.parent.name))
-    return sorted(found)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
+    return [each.pid for each in processes() if each.parent == pid]
 
 
 def counted(url: str, name: str) -> float:
@@ -116,7 +104,7 @@ def test_sigterm_drains_every_worker(store_path: Path) -> None:
         for client in clients:
             client.join(30)
     assert answers == [200] * 8
-    assert not any(map(alive, workers))
+    assert not any(map(process, workers))
 
 
 def test_a_store_in_memory_has_one_process() -> None:

@@ -25,6 +25,7 @@ import fencepost
 from fencepost import Event, EventStore, StoreClosed, StoreUnavailable
 from fencepost.engines.sqlite import verify
 
+from ..support import process_table
 from ..support.reporting import report
 
 FAMILIES = 2
@@ -92,7 +93,7 @@ def _wait_for_orphans(path: Path, reports: Path) -> None:
             kind, process = line.split()[0], line.split()[-1]
             if kind in ("began", "ended"):
                 living[process] += 1 if kind == "began" else -1
-        left = [int(process) for process, count in living.items() if count > 0 and _is_alive(int(process))]
+        left = [int(process) for process, count in living.items() if count > 0 and process_table.process(int(process))]
         if not left:
             return
         if monotonic() > until:
@@ -100,13 +101,6 @@ def _wait_for_orphans(path: Path, reports: Path) -> None:
                 os.kill(process, signal.SIGKILL)
             raise AssertionError(f"{len(left)} children hang")
         sleep(0.02)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def _check(seed: int, path: Path, appended: dict[UUID, int]) -> None:

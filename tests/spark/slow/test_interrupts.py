@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.spark.slow.conftest import SOURCES, environment
+from tests.support.process_table import processes
 
 import fencepost
 from fencepost import Event
@@ -44,30 +45,22 @@ def until(holds: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def processes(group: int) -> list[str]:
+def names(group: int) -> list[str]:
     """The names of what runs in the process group."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
-        except FileNotFoundError:
-            continue  # it has ended meanwhile
-        if rest.split()[2] == str(group) and rest.split()[0] != "Z":
-            found.append(name)
-    return found
+    return [process.name for process in processes() if process.group == group]
 
 
 @pytest.mark.parametrize("later_s", [0.0, 1.0, 4.0])
 def test_while_spark_starts_nothing_is_left_behind(tmp_path: Path, later_s: float) -> None:
     command = begun(tmp_path / "log.db")
     try:
-        assert until(lambda: "java" in processes(command.pid), 60)
+        assert until(lambda: "java" in names(command.pid), 60)
         time.sleep(later_s)
         os.killpg(command.pid, signal.SIGINT)
         output, errors = command.communicate(timeout=120)
         assert (command.returncode, output) == (exits.INTERRUPTED, ""), errors
         assert "Traceback" not in errors
-        assert until(lambda: not processes(command.pid), 60), processes(command.pid)
+        assert until(lambda: not names(command.pid), 60), names(command.pid)
     finally:
-        if processes(command.pid):
+        if names(command.pid):
             os.killpg(command.pid, signal.SIGKILL)
