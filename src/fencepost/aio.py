@@ -15,6 +15,7 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from .core.arguments import checked_append, checked_range, checked_timeout
@@ -96,10 +97,7 @@ class AsyncEventStore:
         """
         query = checked_range(query, after, upto, limit)
         self._service.check_open()
-
-        def begin() -> Awaitable[ReadStart]:
-            return self._service.begin_async(query, after=after, upto=upto, limit=limit, backwards=backwards)
-
+        begin = partial(self._service.begin_async, query, after=after, upto=upto, limit=limit, backwards=backwards)
         return AsyncReading(begin, self._service.run, limit, backwards)
 
     async def head(self) -> int:
@@ -113,9 +111,7 @@ class AsyncEventStore:
         query = checked_range(query, after, None, None)
         checked_timeout(timeout)
         self._service.check_open()
-        return AsyncSubscription(
-            lambda on_ready: self._service.feed(query, after, on_ready), after, timeout, self._service.run
-        )
+        return AsyncSubscription(partial(self._service.feed, query, after), after, timeout, self._service.run)
 
     async def checkpoint(self, name: str) -> int:
         """As `EventStore.checkpoint`."""

@@ -18,9 +18,9 @@ the event matches, and sometimes when it does not, so `matches` must confirm eac
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, combinations
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
-from .model import Query, QueryItem
+from .model import Event, Query, QueryItem, SequencedEvent
 
 ANY: Final = None
 
@@ -30,13 +30,8 @@ Key: TypeAlias = tuple[str, str]
 ALL: Final[Key] = ("all", "")
 
 
-class Classified(Protocol):
-    """The parts of an event that the kernel uses: its type and its tags."""
-
-    @property
-    def type(self) -> str: ...
-    @property
-    def tags(self) -> frozenset[str]: ...
+Classified: TypeAlias = Event | SequencedEvent
+"""An event, of which the kernel uses the type and the tags."""
 
 
 def write_buckets(event: Classified, *, upto: int | None = None) -> Iterator[Bucket]:

@@ -22,7 +22,8 @@ append is stored as a whole or not at all. To find out which, append again with 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import copyreg
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 class FencepostError(Exception):
     """The base class of all errors of Fencepost."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By its attributes, without a call of `__init__`, whose arguments are not `args`: those are the message.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
+
 
 class InvalidInput(FencepostError, ValueError):
     """A value is malformed, so nothing was done. `field` names the value, `problem` says what is wrong with it."""
@@ -40,9 +45,6 @@ class InvalidInput(FencepostError, ValueError):
         super().__init__(f"{field}: {problem}")
         self.field = field
         self.problem = problem
-
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return type(self), (self.field, self.problem)
 
 
 class AppendRefused(FencepostError):
@@ -63,9 +65,6 @@ class ConditionFailed(AppendRefused):
         self.condition = condition
         self.conflict = conflict
 
-    def __reduce__(self) -> tuple[type, tuple[AppendCondition, SequencedEvent]]:
-        return type(self), (self.condition, self.conflict)
-
 
 class IdsOverlap(AppendRefused):
     """Some of the append's event ids are stored already, others are not.
@@ -82,9 +81,6 @@ class IdsOverlap(AppendRefused):
         self.position = position
         self.missing = missing
 
-    def __reduce__(self) -> tuple[type, tuple[UUID, int, UUID]]:
-        return type(self), (self.stored, self.position, self.missing)
-
 
 class CheckpointBehind(AppendRefused):
     """The checkpoint is already at or above the given position: another consumer has moved it."""
@@ -97,9 +93,6 @@ class CheckpointBehind(AppendRefused):
         self.name = name
         self.position = position
         self.current = current
-
-    def __reduce__(self) -> tuple[type, tuple[str, int, int]]:
-        return type(self), (self.name, self.position, self.current)
 
 
 class ReadingNotFinished(FencepostError):

@@ -196,11 +196,15 @@ class Waiters:
 
     def notify_one(self) -> None:
         """Wake the thread that has waited longest. It checks the condition, and wakes the next one when it leaves."""
+        if not self._queue:  # a thread that is added from now on finds that the condition holds
+            return
         with shielded, self._lock:
             if self._queue:
                 self._queue[0].set()
 
     def notify_all(self) -> None:
+        if not self._queue:  # as in `notify_one`
+            return
         with shielded, self._lock:
             for wakeup in self._queue:
                 wakeup.set()

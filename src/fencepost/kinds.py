@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
-
-Parse: TypeAlias = Callable[[str], object]
-"""Turns the text of an option into its value, or raises ValueError."""
+from typing import Final
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,16 +21,12 @@ class Kind:
     is_path: bool = False  # what follows the scheme is a path
     is_url: bool = False  # the scheme is followed by //
     has_gaps: bool = False  # two positions may differ by more than the number of events between them
-    position_bits: int = 63
-    options: Mapping[str, Parse] = field(default_factory=dict)  # those that an address may carry
+    has_wide_positions: bool = False  # a signed 64-bit integer cannot hold every position
+    # The options that an address may carry, each with what turns its text into its value, or raises ValueError.
+    options: Mapping[str, Callable[[str], object]] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _named, (self.name,)
-
-    @property
-    def has_wide_positions(self) -> bool:
-        """Whether a signed 64-bit integer cannot hold every position."""
-        return self.position_bits > 63
 
 
 def _yes_or_no(text: str) -> bool:
@@ -60,7 +53,7 @@ FOUNDATIONDB: Final = Kind(
     ("fdb",),
     "fdb:CLUSTER_FILE",
     has_gaps=True,
-    position_bits=96,
+    has_wide_positions=True,
     options={"namespace": str, "partitions": int, "transaction_bytes": int},
 )
 LAKE: Final = Kind("lake", ("lake",), "lake:FOLDER", is_path=True)
@@ -73,7 +66,7 @@ REMOTE: Final = Kind(
     "http://HOST",
     is_url=True,
     has_gaps=True,
-    position_bits=96,
+    has_wide_positions=True,
     options={"connections": int, "patience_s": float},
 )
 

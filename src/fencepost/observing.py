@@ -64,18 +64,18 @@ class Observing:
         self.stop()
 
 
-class Everything:
-    """The subject of observers that are notified of all subjects."""
+class AllStores:
+    """What an observer of every store is registered for."""
 
 
-_everything: Final = Everything()
+_ALL_STORES: Final = AllStores()
 
 
 def observe(observer: Observer, *, of: object | None = None) -> Observing:
     """Notify the observer of what happens in the store `of` or, without one, in every store of the process."""
     if not callable(observer):
         raise InvalidInput("observer", f"a callable is needed, not {type(observer).__name__}")
-    subject = _everything if of is None else of
+    subject = _ALL_STORES if of is None else of
     observing = Observing(observer, subject)
     with _changing:
         _observers[subject] = (*_observers.get(subject, ()), observing)
@@ -93,7 +93,7 @@ def notify(subject: object, observation: Observation) -> None:
     A subject that stands for another one, as a `Reaction` stands for a store, names that one as `observed_as`.
     """
     subject = getattr(subject, "observed_as", subject)
-    for observing in (*_observers.get(_everything, ()), *_observers.get(subject, ())):
+    for observing in (*_observers.get(_ALL_STORES, ()), *_observers.get(subject, ())):
         try:
             observing.observer(observation)
         except Exception:

@@ -7,6 +7,7 @@ suite in `fencepost.testing` says what each method does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain
 
 from .core.arguments import checked_append, checked_range, checked_timeout
@@ -97,7 +98,7 @@ class EventStore:
         """
         query = checked_range(query, after, None, None)
         checked_timeout(timeout)
-        return Subscription(lambda on_ready: self._service.feed(query, after, on_ready), after, timeout)
+        return Subscription(partial(self._service.feed, query, after), after, timeout)
 
     def checkpoint(self, name: str) -> int:
         """The position of the checkpoint, 0 if it was never set. `append(..., checkpoint=...)` moves it."""

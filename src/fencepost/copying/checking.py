@@ -148,12 +148,9 @@ class _Ids:
             self._kept[kind - self._first] += id
             self._size += len(id)
             if self._size > self._memory_bytes and len(self._kept) > 1:
-                self._drop_half()
-
-    def _drop_half(self) -> None:
-        del self._kept[len(self._kept) // 2 :]
-        self._end = self._first + len(self._kept)
-        self._size = sum(map(len, self._kept))
+                del self._kept[len(self._kept) // 2 :]
+                self._end = self._first + len(self._kept)
+                self._size = sum(map(len, self._kept))
 
     def rest(self) -> _Ids | None:
         """An empty collection for the parts that were dropped; None if there are none."""

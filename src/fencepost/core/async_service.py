@@ -32,17 +32,14 @@ Result = TypeVar("Result")
 THREADS: Final = 8  # one leads the commits, the others read
 
 
-class Threads:
+class Threads(ThreadPoolExecutor):
     """The threads of a store in which blocking calls of tasks run."""
 
-    def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="fencepost-aio")
-
-    def submit(self, call: Callable[..., Result], /, *args: Any) -> Future[Result]:
+    def submit(self, call: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
         try:
             with shielded:
                 # In the context of the task, so that its trace goes on in the thread.
-                return self._executor.submit(copy_context().run, call, *args)
+                return super().submit(copy_context().run, call, *args, **kwargs)
         except RuntimeError:  # the executor has been shut down
             raise StoreClosed("the store is closed") from None
 
@@ -50,19 +47,28 @@ class Threads:
         """A future for the result, on the running event loop."""
         return asyncio.wrap_future(self.submit(call, *args))
 
-    def shut_down(self) -> None:
-        self._executor.shutdown(wait=False)
-
 
 class TaskPending(Pending[Request, Outcome]):
-    """A queued request whose caller is a task. If it must lead, a thread of the store leads for it."""
+    """A queued request whose caller is a task. If it must lead, a thread of the store leads for it.
 
-    __slots__ = ("_batcher", "_future", "_loop", "_thread", "_threads")
+    With `act`, which runs a batch on an event loop, another task on the loop leads if the request must lead when it is
+    queued.
+    """
 
-    def __init__(self, request: Request, batcher: Batcher[Request, Outcome], threads: Threads) -> None:
+    __slots__ = ("_act", "_batcher", "_future", "_leading", "_loop", "_thread", "_threads")
+
+    def __init__(
+        self,
+        request: Request,
+        batcher: Batcher[Request, Outcome],
+        threads: Threads,
+        act: Callable[[Sequence[Request]], Awaitable[Sequence[Outcome]]] | None,
+    ) -> None:
         super().__init__(request)
         self._batcher = batcher
         self._threads = threads
+        self._act = act
+        self._leading: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._future: asyncio.Future[None] = self._loop.create_future()
@@ -70,15 +76,16 @@ class TaskPending(Pending[Request, Outcome]):
     async def run(self) -> Outcome:
         """Queue the request and await its outcome. Cancelling this withdraws the request if no leader has taken it."""
         try:
-            with shielded:
-                if self._batcher.enqueue(self):
-                    self._start_to_lead()
-            # A leader on another loop may stop for ever. A leader on this loop, or in a thread, does not.
-            while not self._future.done() and self._batcher.leader_runs_elsewhere(self._loop):
-                await asyncio.wait([self._future], timeout=CHECK_LEADER_S)
+            if not self._batcher.follow(self, self._loop):
                 with shielded:
-                    if self._batcher.take_over(self):
+                    if self._batcher.enqueue(self):
                         self._start_to_lead()
+                # A leader on another loop may stop for ever. A leader on this loop, or in a thread, does not.
+                while not self._future.done() and self._batcher.leader_runs_elsewhere(self._loop):
+                    await asyncio.wait([self._future], timeout=CHECK_LEADER_S)
+                    with shielded:
+                        if self._batcher.take_over(self):
+                            self._start_to_lead()
             await self._future
             return self.result()
         except asyncio.CancelledError:
@@ -95,8 +102,16 @@ class TaskPending(Pending[Request, Outcome]):
             with suppress(RuntimeError):  # the loop is closed, so no task waits there
                 self._loop.call_soon_threadsafe(self._settle)
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        return None if self._leading is None else self._loop
+
     def _start_to_lead(self) -> None:
-        if not self._lead_in_thread():
+        if self._act is not None:
+            self._leading = self._loop.create_task(self._batcher.lead_async(self, self._act))
+            # A task that is cancelled before its first step still has the lead.
+            self._leading.add_done_callback(lambda _: self._batcher.resign(self))
+        elif not self._lead_in_thread():
             self._batcher.withdraw(self)
             self._batcher.resign(self)
             self._settle()
@@ -112,40 +127,16 @@ class TaskPending(Pending[Request, Outcome]):
 
     def _settle(self) -> None:
         if not self._future.done():
-            with suppress(RuntimeError):  # as above
+            try:
                 self._future.set_result(None)
-
-
-class LoopPending(TaskPending[Request, Outcome]):
-    """A queued request whose caller is a task. If it must lead when it is queued, another task on the loop leads."""
-
-    __slots__ = ("_act", "_leading")
-
-    def __init__(
-        self,
-        request: Request,
-        batcher: Batcher[Request, Outcome],
-        threads: Threads,
-        act: Callable[[Sequence[Request]], Awaitable[Sequence[Outcome]]],
-    ) -> None:
-        super().__init__(request, batcher, threads)
-        self._act = act
-        self._leading: asyncio.Task[None] | None = None
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        return None if self._leading is None else self._loop
-
-    def _start_to_lead(self) -> None:
-        self._leading = self._loop.create_task(self._batcher.lead_async(self, self._act))
-        # A task that is cancelled before its first step still has the lead.
-        self._leading.add_done_callback(lambda _: self._batcher.resign(self))
+            except RuntimeError:  # as above
+                return
 
 
 class AsyncStoreService(StoreService):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self._threads = Threads()
+        self._threads = Threads(THREADS, thread_name_prefix="fencepost-aio")
         self._reads_async = Capability.ASYNC_READ in self.capabilities
         self._commits_async = Capability.ASYNC_COMMIT in self.capabilities
 
@@ -160,10 +151,9 @@ class AsyncStoreService(StoreService):
             [verdict] = await self._commit_on_loop((append,))
         elif self._group is None:
             verdict = await self.run(self.commit, append)
-        elif self._commits_async:
-            verdict = await LoopPending(append, self._group, self._threads, self._commit_on_loop).run()
         else:
-            verdict = await TaskPending(append, self._group, self._threads).run()
+            act = self._commit_on_loop if self._commits_async else None
+            verdict = await TaskPending(append, self._group, self._threads, act).run()
         return verdict if isinstance(verdict, Placed) else await self.run(self.result, verdict)
 
     async def begin_async(
@@ -184,7 +174,7 @@ class AsyncStoreService(StoreService):
 
     async def close_async(self) -> None:
         await self._threads.run(self.close)
-        self._threads.shut_down()
+        self._threads.shutdown(wait=False)
 
     async def _commit_on_loop(self, appends: Sequence[Append]) -> Sequence[Verdict]:
         began = perf_counter()

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import closing
 from copy import copy
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from ..errors import StoreError
 from ..interrupts import Wakeup, shielded
@@ -75,25 +75,8 @@ class Pending(Generic[Request, Outcome]):
         return self.outcome
 
 
-class Batch(Generic[Request, Outcome]):
-    """The requests that a leader runs at once."""
-
-    __slots__ = ("pendings",)
-
-    def __init__(self, pendings: Sequence[Pending[Request, Outcome]] = ()) -> None:
-        self.pendings = pendings
-
-    @property
-    def requests(self) -> list[Request]:
-        return [pending.request for pending in self.pendings]
-
-    def decide(self, outcomes: Sequence[Outcome]) -> None:
-        for pending, outcome in zip(self.pendings, outcomes, strict=True):
-            pending.outcome = outcome
-
-    def fail(self, error: Exception) -> None:
-        for pending in self.pendings:
-            pending.error = error
+Batch: TypeAlias = Sequence[Pending[Request, Outcome]]
+"""The requests that a leader runs at once."""
 
 
 def copy_of(error: Exception) -> Exception:
@@ -123,7 +106,7 @@ class Batcher(Generic[Request, Outcome]):
         self._lock = threading.Lock()
         self._queue: deque[Pending[Request, Outcome]] = deque()
         self._leader: object | None = None
-        self._batch: Batch[Request, Outcome] = Batch()  # what the leader has taken and not decided yet
+        self._batch: Batch[Request, Outcome] = ()  # what the leader has taken and not decided yet
 
     def run(self, request: Request) -> Outcome:
         """Run the request, in this thread or by the leader, and return its outcome."""
@@ -142,13 +125,12 @@ class Batcher(Generic[Request, Outcome]):
         pendings: list[Pending[Request, Outcome]] = [Pending(request) for request in requests]
         with shielded:
             try:
-                for pending in pendings:
-                    self.enqueue(pending)
-                for pending in pendings:
-                    leads = self.take_over(pending)
+                leading = [self.enqueue(pending) for pending in pendings]
+                for pending, leads in zip(pendings, leading, strict=True):
                     while not (leads or pending.decided):
                         pending.wait(CHECK_LEADER_S if self.leader_runs_elsewhere() else None)
-                        leads = self.take_over(pending)
+                        # Most are decided then, and do not queue up for the lock.
+                        leads = not pending.decided and self.take_over(pending)
                     if leads:
                         self.lead(pending)
             except BaseException:
@@ -164,6 +146,17 @@ class Batcher(Generic[Request, Outcome]):
         with self._lock:
             self._queue.append(pending)
             return self._lead_or_depose(pending)
+
+    def follow(self, pending: Pending[Request, Outcome], loop: asyncio.AbstractEventLoop) -> bool:
+        """As `enqueue` by a task on this loop, if the leader is a task on it too. False: it is not, nothing was done.
+
+        This takes no lock and holds no signals back: the leader cannot pass the lead on meanwhile, and before it does,
+        it looks at the queue.
+        """
+        if _loop_of(self._leader) is not loop:
+            return False
+        self._queue.append(pending)
+        return True
 
     def withdraw(self, pending: Pending[Request, Outcome]) -> bool:
         """Remove a request that no leader has taken yet. True: it was not run and never will be."""
@@ -196,9 +189,10 @@ class Batcher(Generic[Request, Outcome]):
         with shielded, closing(self._batches(leader, keep=keep)) as batches:
             for batch in batches:
                 try:
-                    batch.decide(self._act(batch.requests))
+                    _decide(batch, self._act([pending.request for pending in batch]))
                 except Exception as error:
-                    batch.fail(error)
+                    for pending in batch:
+                        pending.error = error
 
     async def lead_async(
         self, leader: Pending[Request, Outcome], act: Callable[[Sequence[Request]], Awaitable[Sequence[Outcome]]]
@@ -207,9 +201,10 @@ class Batcher(Generic[Request, Outcome]):
         with closing(self._batches(leader, keep=True)) as batches:
             for batch in batches:
                 try:
-                    batch.decide(await act(batch.requests))
+                    _decide(batch, await act([pending.request for pending in batch]))
                 except Exception as error:
-                    batch.fail(error)
+                    for pending in batch:
+                        pending.error = error
 
     def resign(self, leader: object) -> None:
         """Pass the lead on, if this is the leader."""
@@ -230,7 +225,7 @@ class Batcher(Generic[Request, Outcome]):
             batch = self._take(leader)
             done = False
             try:
-                if batch.pendings:
+                if batch:
                     yield batch
                 done = True
             finally:
@@ -240,7 +235,7 @@ class Batcher(Generic[Request, Outcome]):
         """The requests to run at once: none if another request leads by now."""
         with shielded, self._lock:
             if self._leader is not leader:
-                return Batch()
+                return ()
             taken: list[Pending[Request, Outcome]] = []
             size = 0
             while self._queue:
@@ -248,8 +243,8 @@ class Batcher(Generic[Request, Outcome]):
                 if taken and size > self._most:
                     break
                 taken.append(self._queue.popleft())
-            self._batch = Batch(taken)
-            return self._batch
+            self._batch = taken
+            return taken
 
     def _finish(self, leader: object, batch: Batch[Request, Outcome], *, keep: bool) -> bool:
         """Wake the callers of a batch. Pass the lead on, unless it is kept and more requests wait: then return True."""
@@ -260,7 +255,7 @@ class Batcher(Generic[Request, Outcome]):
                 if leads and not more:
                     # Before the callers are woken, so that the next batch overlaps with their work.
                     self._appoint()
-            for pending in batch.pendings:
+            for pending in batch:
                 if not pending.decided:
                     pending.error = StoreError(INTERRUPTED)
                 pending.wake()
@@ -278,7 +273,7 @@ class Batcher(Generic[Request, Outcome]):
         """Whether the request leads, after it has taken the lead if that is free. Called under the lock."""
         loop = _loop_of(self._leader)
         if loop is not None and loop is not pending.loop and not loop.is_running():
-            for other in self._batch.pendings:
+            for other in self._batch:
                 # Requests of the stopped loop are left alone. If it runs again, they get their true outcome.
                 if other.loop is not loop and not other.decided:
                     other.error = StoreError(INTERRUPTED)
@@ -290,8 +285,7 @@ class Batcher(Generic[Request, Outcome]):
 
     def _appoint(self) -> None:
         """Make the request that has waited longest the leader. Called under the lock."""
-        if self._batch.pendings:
-            self._batch = Batch()
+        self._batch = ()
         while self._queue:
             first = self._queue[0]
             self._leader = first
@@ -300,6 +294,11 @@ class Batcher(Generic[Request, Outcome]):
                 return
             self._queue.popleft()  # waking it found its store closed, so it cannot lead
         self._leader = None
+
+
+def _decide(batch: Batch[Request, Outcome], outcomes: Sequence[Outcome]) -> None:
+    for pending, outcome in zip(batch, outcomes, strict=True):
+        pending.outcome = outcome
 
 
 def _loop_of(leader: object) -> asyncio.AbstractEventLoop | None:

@@ -84,9 +84,9 @@ class Reading:
 
     def __init__(self, start: ReadStart, limit: int | None, backwards: bool) -> None:
         self._extent = Extent(start.upto, limit, backwards)
-        rest: Iterator[Sequence[SequencedEvent]] = iter(()) if start.rest is None else start.rest
-        self._pages = Pages(chain((start.page,), rest) if start.page else rest)
-        self._events = chain.from_iterable(self._pages) if limit is None else self._limited()
+        self._rest = None if start.rest is None else Pages(start.rest)
+        events = chain.from_iterable(chain((start.page,), self._rest or ()))
+        self._events = events if limit is None else self._limited(events)
 
     @property
     def head(self) -> int:
@@ -98,15 +98,19 @@ class Reading:
         return self._extent.head
 
     def __iter__(self) -> Iterator[SequencedEvent]:
-        self._pages.check_usable()
+        self._check_usable()
         return self._events
 
     def __next__(self) -> SequencedEvent:
-        self._pages.check_usable()
+        self._check_usable()
         return next(self._events)
 
-    def _limited(self) -> Iterator[SequencedEvent]:
-        for event in chain.from_iterable(self._pages):
+    def _check_usable(self) -> None:
+        if self._rest is not None:
+            self._rest.check_usable()
+
+    def _limited(self, events: Iterator[SequencedEvent]) -> Iterator[SequencedEvent]:
+        for event in events:
             self._extent.deliver(event)
             yield event
         self._extent.end()

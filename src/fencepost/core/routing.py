@@ -41,9 +41,7 @@ class Router(Generic[Subscriber]):
             subscribers.remove(subscriber)
             if not subscribers:
                 del self._targets[target]
-            self._sizes[len(target[0])] -= 1
-            if not self._sizes[len(target[0])]:
-                del self._sizes[len(target[0])]
+            self._sizes -= Counter([len(target[0])])  # which drops a size that no query names any more
 
     def route(self, event: Classified) -> set[Subscriber]:
         """The subscribers whose queries match the event."""

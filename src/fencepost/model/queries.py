@@ -63,8 +63,8 @@ class Query:
             raise InvalidInput("items", "a query needs at least 1 item; Query.all() matches every event")
         if len(given) > MAX_ITEMS:
             raise InvalidInput("items", f"{len(given)} items, the limit is {MAX_ITEMS}")
-        buckets = _count_buckets(given)
-        if buckets > MAX_BUCKETS:
+        # One item is within the limit, because its types are.
+        if len(given) > 1 and (buckets := _count_buckets(given)) > MAX_BUCKETS:
             raise InvalidInput("items", f"{buckets} buckets, the limit is {MAX_BUCKETS}; {HOW_BUCKETS_COUNT}")
         object.__setattr__(self, "items", given)
 

@@ -19,8 +19,9 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from ..core.judging import Append
 from ..errors import InvalidInput
-from ..model import AppendCondition, Event, Placed, Query, QueryItem, RecordedAppend, SequencedEvent
+from ..model import AppendCondition, Event, Query, QueryItem, RecordedAppend, SequencedEvent
 from .positions import WirePosition, from_wire, to_wire
 
 Document = TypeVar("Document")
@@ -115,10 +116,8 @@ def query_from(document: QueryDocument | None, field: str = "query") -> Query | 
 
 
 def conditions_from(document: ConditionDocument | Sequence[ConditionDocument] | None) -> list[AppendCondition]:
-    if document is None:
-        return []
     one = isinstance(document, ConditionDocument)
-    given = [document] if isinstance(document, ConditionDocument) else document
+    given = [document] if isinstance(document, ConditionDocument) else document or ()
     conditions = []
     for index, each in enumerate(given):
         field = "condition" if one else f"condition[{index}]"
@@ -129,26 +128,17 @@ def conditions_from(document: ConditionDocument | Sequence[ConditionDocument] | 
     return conditions
 
 
-def event_from(document: EventDocument) -> Event:
-    return Event(
-        document.type,
-        data=data_from(document.data, document.data_base64),
-        tags=document.tags,
-        id=document.id,
-        metadata=document.metadata,
-    )
-
-
-def events_from(documents: Sequence[EventDocument]) -> list[Event]:
+def append_from(document: AppendDocument) -> Append:
     events = []
-    for index, document in enumerate(documents):
+    for index, each in enumerate(document.events):
         with naming(f"events[{index}]"):
-            events.append(event_from(document))
-    return events
-
-
-def checkpoint_from(document: CheckpointDocument | None) -> tuple[str, int] | None:
-    return None if document is None else (document.name, from_wire(document.position, "checkpoint.position"))
+            data = data_from(each.data, each.data_base64)
+            events.append(Event(each.type, data=data, tags=each.tags, id=each.id, metadata=each.metadata))
+    conditions = conditions_from(document.condition)
+    unless = query_from(document.unless, "unless")
+    given = document.checkpoint
+    checkpoint = None if given is None else (given.name, from_wire(given.position, "checkpoint.position"))
+    return Append(tuple(events), tuple(conditions), unless, checkpoint)
 
 
 def document_of(event: SequencedEvent) -> SequencedDocument:
@@ -175,10 +165,6 @@ def sequenced_from(document: SequencedDocument) -> SequencedEvent:
         document.id,
         document.metadata,
     )
-
-
-def placed_document(placed: Placed) -> PlacedDocument:
-    return PlacedDocument(to_wire(placed.first), to_wire(placed.last), placed.already)
 
 
 def recorded_document(append: RecordedAppend) -> dict[str, Any]:

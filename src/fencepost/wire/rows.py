@@ -7,7 +7,7 @@ answer an outcome for each: an append that is refused does not disturb the other
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 from uuid import UUID
 
@@ -121,19 +121,17 @@ def append_row(append: Append) -> AppendRow:
     )
 
 
-def events_from(row: AppendRow) -> list[Event]:
-    return [
+def append_from(row: AppendRow) -> Append:
+    conditions = [
+        AppendCondition(query_from(query), after=from_wire(after, "after")) for query, after in row.conditions
+    ]
+    unless = None if row.unless is None else query_from(row.unless)
+    events = [
         Event(each.type, data=each.data, tags=each.tags, id=_uuid(each.id), metadata=each.metadata)
         for each in row.events
     ]
-
-
-def conditions_from(row: AppendRow) -> list[AppendCondition]:
-    return [AppendCondition(query_from(query), after=from_wire(after, "after")) for query, after in row.conditions]
-
-
-def checkpoint_from(row: AppendRow) -> tuple[str, int] | None:
-    return None if row.checkpoint is None else (row.checkpoint[0], from_wire(row.checkpoint[1], "checkpoint"))
+    checkpoint = None if row.checkpoint is None else (row.checkpoint[0], from_wire(row.checkpoint[1], "checkpoint"))
+    return Append(tuple(events), tuple(conditions), unless, checkpoint)
 
 
 def stored_row(event: SequencedEvent) -> StoredRow:
@@ -159,12 +157,12 @@ def recorded_from(row: RecordedRow) -> RecordedAppend:
     return RecordedAppend(from_wire(first, "first"), from_wire(last, "last"), conditions, unless)
 
 
-def outcome_row(outcome: Placed | FencepostError, conditions: Sequence[AppendCondition]) -> OutcomeRow:
-    """What became of an append, from what `AsyncEventStore.append` returned or raised."""
+def outcome_row(outcome: Placed | FencepostError, *, condition: int = 0) -> OutcomeRow:
+    """What became of an append; `condition` is the index of the condition, for `ConditionFailed`."""
     if isinstance(outcome, Placed):
         return PlacedRow(to_wire(outcome.first), to_wire(outcome.last), outcome.already)
     if isinstance(outcome, ConditionFailed):
-        return ConflictRow(conditions.index(outcome.condition), stored_row(outcome.conflict))
+        return ConflictRow(condition, stored_row(outcome.conflict))
     if isinstance(outcome, IdsOverlap):
         return OverlapRow(outcome.stored, to_wire(outcome.position), outcome.missing)
     if isinstance(outcome, CheckpointBehind):

@@ -68,9 +68,9 @@ class Contract:
         The default calls it just before the engine's commit. An engine that checks and commits in separate
         steps must override this and call `rival` between the two. `rival` does not block for long.
         """
-        engine = FaultyEngine(engine_of(store))
+        engine, late = self.faulty(store)
         engine.before = once(rival)
-        yield self.store_over(engine)
+        yield late
 
     @pytest.fixture
     def store(self) -> Iterator[Store]:

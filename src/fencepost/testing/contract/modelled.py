@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from ...buckets import matches
+from ...core.judging import Append
 from ...errors import AppendRefused, CheckpointBehind, ConditionFailed, IdsOverlap
 from ...model import AppendCondition, Event, Placed, Query, SequencedEvent
 from .. import strategies
@@ -119,14 +120,9 @@ class Model:
     def found(self, query: Query, after: int = 0) -> list[int]:
         return [position for position, event in self.log if position > after and matches(event, query)]
 
-    def judge(
-        self,
-        events: list[Event],
-        conditions: list[AppendCondition],
-        unless: Query | None,
-        checkpoint: tuple[str, int] | None,
-    ) -> Placed | type[AppendRefused] | tuple[AppendCondition, int] | None:
+    def judge(self, append: Append) -> Placed | type[AppendRefused] | tuple[AppendCondition, int] | None:
         """The expected refusal or placement; None if the append must be accepted."""
+        events, checkpoint = append.events, append.checkpoint
         if events and events[0].id is not None:
             ids = {event.id for event in events}
             stored = [position for position, event in self.log if event.id in ids]
@@ -134,9 +130,9 @@ class Model:
                 return Placed(stored[0], stored[-1], already=True)
             if stored:
                 return IdsOverlap
-        if unless is not None and (found := self.found(unless)):
+        if append.unless is not None and (found := self.found(append.unless)):
             return Placed(found[0], found[0], already=True)
-        for condition in conditions:
+        for condition in append.conditions:
             if found := self.found(condition.fail_if_events_match, condition.after):
                 return condition, found[0]
         if checkpoint is not None and checkpoint[1] <= self.checkpoints.get(checkpoint[0], 0):
@@ -158,11 +154,11 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=st.data(), events=st.lists(strategies.events, min_size=1, max_size=3))
     def append(self, data: st.DataObject, events: list[Event]) -> None:
         """Blind, or with conditions from some earlier view of the log."""
-        self._append(events, data.draw(strategies.conditions(self._near_head(data))), None, None)
+        self._append(data, events)
 
     @rule(data=st.data(), events=st.lists(strategies.events, max_size=2), unless=strategies.queries)
     def append_unless(self, data: st.DataObject, events: list[Event], unless: Query) -> None:
-        self._append(events or [Event("A")], data.draw(strategies.conditions(self._near_head(data))), unless, None)
+        self._append(data, events or [Event("A")], unless=unless)
 
     @rule(
         data=st.data(),
@@ -172,7 +168,7 @@ class StoreMachine(RuleBasedStateMachine):
     def append_with_ids(self, data: st.DataObject, ids: list[UUID], unless: Query | None) -> None:
         drawn = [data.draw(strategies.events) for _ in ids]
         events = [Event(one.type, data=one.data, tags=one.tags, id=id) for one, id in zip(drawn, ids, strict=True)]
-        self._append(events, data.draw(strategies.conditions(self._near_head(data))), unless, None)
+        self._append(data, events, unless=unless)
 
     @rule(
         data=st.data(),
@@ -180,7 +176,7 @@ class StoreMachine(RuleBasedStateMachine):
         checkpoint=st.tuples(st.sampled_from(NAMES), st.integers(0, 8)),
     )
     def append_with_checkpoint(self, data: st.DataObject, events: list[Event], checkpoint: tuple[str, int]) -> None:
-        self._append(events, data.draw(strategies.conditions(self._near_head(data))), None, checkpoint)
+        self._append(data, events, checkpoint=checkpoint)
 
     @rule(
         data=st.data(),
@@ -243,18 +239,16 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _append(
         self,
+        data: st.DataObject,
         events: list[Event],
-        conditions: list[AppendCondition],
-        unless: Query | None,
-        checkpoint: tuple[str, int] | None,
+        unless: Query | None = None,
+        checkpoint: tuple[str, int] | None = None,
     ) -> None:
-        expected = self.model.judge(events, conditions, unless, checkpoint)
+        """Append with no conditions, or with some from an earlier view of the log."""
+        conditions = data.draw(strategies.conditions(self._near_head(data)))
+        expected = self.model.judge(Append(tuple(events), tuple(conditions), unless, checkpoint))
         note(f"expected: {expected}")
-        answer: Any
-        try:
-            answer = self.store.append(events, conditions, unless=unless, checkpoint=checkpoint)
-        except AppendRefused as refusal:
-            answer = refusal
+        answer = attempt(lambda: self.store.append(events, conditions, unless=unless, checkpoint=checkpoint))
         if expected is None:
             self._accepted(answer, events, checkpoint)
         elif isinstance(expected, Placed):
