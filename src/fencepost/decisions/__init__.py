@@ -1,7 +1,5 @@
 """Decisions: typed events, projections, and rules that read, decide, append and retry."""
 
-import logging
-
 from .arguments import Unchecked
 from .codecs import Codec, json_codec, msgpack_codec
 from .command_ids import CommandId
@@ -19,9 +17,6 @@ from .projections import Projection
 from .retry import NEVER, Retry
 from .snapshots import Cached
 from .tags import Tag, tag
-
-# A library logs nothing unless the program configures logging.
-logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
     "Cached",

@@ -56,10 +56,8 @@ class CommandId:
 OnceArgument: TypeAlias = Once | CommandId | str | UUID
 
 
-def resolve_once(given: OnceArgument, name: str, arguments: Callable[[], Mapping[str, Any]]) -> Once:
-    """The `Once` for the value of `once=`. `arguments` returns the arguments of the call by name."""
-    if isinstance(given, Once):
-        return given
+def resolve_once(given: CommandId | str | UUID, name: str, arguments: Callable[[], Mapping[str, Any]]) -> Once:
+    """The `Once` for a command id. `arguments` returns the arguments of the call by name."""
     if isinstance(given, (str, UUID)):
         given = CommandId(given)
     elif not isinstance(given, CommandId):

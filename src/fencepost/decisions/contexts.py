@@ -20,8 +20,7 @@ from ..model import SequencedEvent
 
 CORRELATION_ID: Final = "correlation_id"
 
-_NONE: Final[Mapping[str, str]] = MappingProxyType({})
-_metadata: ContextVar[Mapping[str, str]] = ContextVar("fencepost-metadata", default=_NONE)
+_metadata: ContextVar[Mapping[str, str]] = ContextVar("fencepost-metadata", default=MappingProxyType({}))
 
 
 @contextmanager
@@ -52,11 +51,7 @@ def current_metadata() -> Mapping[str, str]:
     return _metadata.get()
 
 
-def _system() -> datetime:
-    return datetime.now(timezone.utc)
-
-
-_clock: ContextVar[Callable[[], datetime]] = ContextVar("fencepost-clock", default=_system)
+_clock: ContextVar[Callable[[], datetime]] = ContextVar("fencepost-clock", default=lambda: datetime.now(timezone.utc))
 
 
 def now() -> datetime:

@@ -124,7 +124,7 @@ class Decision(Generic[P, E_co]):
         if given is None and self._once is not None:
             value = self.parameters.value
             given = self._once(**{name: value(name, args, kwargs) for name in self._once_names})
-        if given is None or type(given) is Once:
+        if given is None or isinstance(given, Once):
             return given
         return resolve_once(given, self.name, lambda: given_arguments(self.parameters.signature, args, kwargs))
 

@@ -13,8 +13,6 @@ Exceptions that a rule raises are passed on unchanged and never retried.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..errors import AppendRefused, FencepostError
 from ..model import AppendCondition, SequencedEvent
 
@@ -41,9 +39,6 @@ class EventUnreadable(FencepostError):
     @property
     def type(self) -> str:
         return self.event.type
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return self.__class__, (self.event, self.problem)
 
 
 class TypeUnknown(EventUnreadable):
@@ -72,9 +67,6 @@ class RetriesExhausted(AppendRefused):
         self.condition = condition
         self.conflict = conflict
 
-    def __reduce__(self) -> tuple[type, tuple[str, int, float, AppendCondition, SequencedEvent]]:
-        return type(self), (self.decision, self.attempts, self.elapsed_s, self.condition, self.conflict)
-
 
 class RequestMismatch(AppendRefused):
     """The command id or event that identifies a request belongs to another request; nothing was written.
@@ -93,6 +85,3 @@ class RequestMismatch(AppendRefused):
         self.sought = sought
         self.earlier = earlier
         self.fields = fields
-
-    def __reduce__(self) -> tuple[type, tuple[str, str, SequencedEvent, tuple[str, ...]]]:
-        return type(self), (self.decision, self.sought, self.earlier, self.fields)

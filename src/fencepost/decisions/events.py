@@ -76,7 +76,7 @@ class Declaration(Generic[T]):
 
     def decode(self, stored: SequencedEvent) -> T:
         """The stored event as an object of its class. Upgrades it if it was written with an older version."""
-        version = self._version_of(stored)
+        version = version_of(stored, self.version)
         try:
             if version == self.version:
                 return self.read(stored.data)  # type: ignore[no-any-return]
@@ -92,10 +92,6 @@ class Declaration(Generic[T]):
         """The event as JSON. Decoded and encoded again, because the stored bytes may not fit the class."""
         write = self._write if self.codec_factory is json_codec else json_codec(self.cls, True).write
         return write(self.decode(stored))
-
-    def _version_of(self, stored: SequencedEvent) -> int:
-        # Looks at the stored form first: decoding empty metadata would take longer than decoding the event.
-        return 1 if stored.raw_metadata is None or VERSION not in stored.metadata else version_of(stored, self.version)
 
     def having(self, **tags: object) -> Once:
         """The `Once` that finds the event of this class with these tags, by the names of fields or tags."""
@@ -196,12 +192,9 @@ class EventTypes:
         return frozenset(self._by_type)
 
     def decode(self, stored: SequencedEvent) -> Any:
-        declaration = self._by_type.get(stored.type)
-        if declaration is not None:
-            return declaration.decode(stored)
-        if self._keep:
+        if self._keep and stored.type not in self._by_type:
             return stored
-        raise self._unknown(stored)
+        return self._declaration(stored).decode(stored)
 
     def json(self, stored: SequencedEvent) -> bytes:
         """The event as JSON. Raises `TypeUnknown` for a type that is not in the set, also with `unknown="keep"`.
@@ -210,13 +203,13 @@ class EventTypes:
         or may hold fields that the class does not have. Raises `EventUnreadable` for data that does not fit the class.
         Does not check whether the fields agree with the event's tags.
         """
+        return self._declaration(stored).json(stored)
+
+    def _declaration(self, stored: SequencedEvent) -> Declaration[Any]:
         declaration = self._by_type.get(stored.type)
         if declaration is None:
-            raise self._unknown(stored)
-        return declaration.json(stored)
-
-    def _unknown(self, stored: SequencedEvent) -> TypeUnknown:
-        return TypeUnknown(stored, f"this EventTypes has classes for {sorted(self._by_type)} only")
+            raise TypeUnknown(stored, f"this EventTypes has classes for {sorted(self._by_type)} only")
+        return declaration
 
 
 def encode(event: object, metadata: Mapping[str, str] | None = None, tag: str | None = None) -> Event:

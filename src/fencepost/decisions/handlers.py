@@ -47,7 +47,7 @@ class BoundHandler:
         self.declaration = declaration
         self.scope = scope
         method = handler.method
-        decode = _as_it_is if declaration is None else declaration.decode
+        decode: Callable[[SequencedEvent], Any] = (lambda stored: stored) if declaration is None else declaration.decode
         # One function for each kind of handler, so that nothing needs to be decided for each event.
         if handler.takes_stored:
 
@@ -85,10 +85,6 @@ class BoundHandler:
                     raise
 
         self.handle = handle
-
-
-def _as_it_is(stored: SequencedEvent) -> SequencedEvent:
-    return stored
 
 
 def _note(error: Exception, method: Callable[..., None], stored: SequencedEvent) -> None:

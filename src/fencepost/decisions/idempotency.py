@@ -62,11 +62,10 @@ class Once(msgspec.Struct, frozen=True):
 
     def check(self, decision: str, events: Iterable[Event]) -> None:
         """Raise `DefinitionError` unless `once` finds one of these new events: a repeated call would write again."""
-        if self.among(events):
-            return
-        raise DefinitionError(
-            f"{decision}: once looks for {self.sought}, but no event that the decision returned matches"
-        )
+        if not self.among(events):
+            raise DefinitionError(
+                f"{decision}: once looks for {self.sought}, but no event that the decision returned matches"
+            )
 
     def check_earlier(self, decision: str, earlier: Sequence[SequencedEvent]) -> None:
         """Raise `RequestMismatch` if the events that were found belong to another request."""

@@ -9,8 +9,10 @@ All projections of a decision are folded up to the same head: tests/decisions/te
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Coroutine, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
 import msgspec
@@ -127,12 +129,12 @@ def _load_from_snapshots(
         loaded.append(found)
     snapshots = [each.snapshot for each in loaded]
     folds, known = yield from _fold_forward(templates, boundary, once, snapshots, search_first)
-    disproved = [each.snapshot is not None and not each.proven for each in folds]
-    for each, wrong in zip(folds, disproved, strict=True):
-        if wrong and each.snapshot is not None:
-            reason = f"the log has a different event at position {each.snapshot.position}, or none"
+    disproved = [each.disproved for each in folds]
+    for each in folds:
+        if each.disproved is not None:
+            reason = f"the log has a different event at position {each.disproved.position}, or none"
             cached.ignore(each.projection, reason)
-    if any(disproved) and not known.earlier:
+    if any(disproved):
         folds, known = yield from _fold_forward(templates, boundary, once, [None] * len(templates), search_first)
     if known.earlier:
         return known
@@ -175,9 +177,10 @@ def _fold_forward(
     assert head is not None
 
     def fold() -> list[Fold]:
-        folds = [Fold(fresh(template), snapshot) for template, snapshot in zip(templates, snapshots, strict=True)]
-        _take([each for each in folds if each.snapshot is None], whole)
-        _take([each for each in folds if each.snapshot is not None], newer)
+        folds = []
+        for template, snapshot in zip(templates, snapshots, strict=True):
+            events, readers = (whole, others) if snapshot is None else (newer, anchored)
+            folds.append(_folded(template, snapshot, events, is_alone=len(readers) == 1))
         return folds
 
     folds = fold()
@@ -185,49 +188,35 @@ def _fold_forward(
     return folds, DecisionInput(projections, head, (), searched, refold=lambda: [each.projection for each in fold()])
 
 
-def _take(folds: Sequence[Fold], events: Sequence[SequencedEvent]) -> None:
-    """Apply the events that were read for these projections."""
-    if len(folds) == 1 and folds[0].projection.definition.reads_exactly:
-        folds[0].take_all(events)
-        return
-    for event in events:
-        for each in folds:
-            each.take(event)
-
-
+@dataclass(frozen=True, slots=True)
 class Fold:
-    """A projection that is being folded from a snapshot or from the beginning.
+    """A projection that was folded from a snapshot or from the beginning.
 
-    `proven` says that the log has the event that the snapshot was taken after; `count` and `last` are the number of
-    events applied since, and the last of them.
+    `disproved` is the snapshot if the log does not have the event that it was taken after; `count` and `last` are the
+    number of events applied since, and the last of them.
     """
 
-    __slots__ = ("count", "last", "projection", "proven", "snapshot")
+    projection: Projection
+    disproved: Snapshot | None
+    count: int
+    last: SequencedEvent | None
 
-    def __init__(self, projection: Projection, snapshot: Snapshot | None) -> None:
-        self.projection = projection
-        self.snapshot = snapshot
-        self.proven = False
-        self.count = 0
-        self.last: SequencedEvent | None = None
-        if snapshot is not None:
-            restore(projection, snapshot)
 
-    def take(self, event: SequencedEvent) -> None:
-        if self.snapshot is not None and event.position <= self.snapshot.position:
-            self.proven = self.proven or self.snapshot.is_anchored_at(event)
-        elif self.projection.apply(event):
-            self.count += 1
-            self.last = event
-
-    def take_all(self, events: Sequence[SequencedEvent]) -> None:
-        """Apply events that were read with the boundary of this projection alone, without comparing tags."""
-        if self.snapshot is not None and events and events[0].position <= self.snapshot.position:
-            self.proven = self.snapshot.is_anchored_at(events[0])
-            events = events[1:]
-        _fold_one(self.projection, events)
-        if events:
-            self.count, self.last = len(events), events[-1]
+def _folded(
+    template: Projection, snapshot: Snapshot | None, events: Sequence[SequencedEvent], *, is_alone: bool
+) -> Fold:
+    """Fold a new projection. `is_alone`: the events were read for it alone, and not for other projections as well."""
+    projection, disproved = fresh(template), None
+    if snapshot is not None:
+        restore(projection, snapshot)
+        begin = bisect_right(events, snapshot.position, key=lambda event: event.position)
+        disproved = None if any(map(snapshot.is_anchored_at, events[:begin])) else snapshot
+        events = events[begin:]
+    if is_alone and projection.definition.reads_exactly:
+        _fold_one(projection, events)
+    else:
+        events = [event for event in events if projection.apply(event)]
+    return Fold(projection, disproved, len(events), events[-1] if events else None)
 
 
 @overload

@@ -216,11 +216,10 @@ class ClassBodyReader:
         hidden = RESERVED & (self._body.keys() | self._hints.keys())
         if hidden:
             raise DefinitionError(f"{self._name}: the names {sorted(hidden)} are reserved; rename the fields")
-        scope = self._scope()
+        scope, types = self._scope()
         state, factories = self._state(scope)
         self._check_handlers()
         handlers = [handler for parent in self._parents for handler in parent.handlers] + self._body.handlers
-        types = self._scope_types(scope)
         return Definition(self._name, tuple(handlers), scope, state, factories, version, snapshot_every, types)
 
     def _check_handlers(self) -> None:
@@ -247,12 +246,18 @@ class ClassBodyReader:
         both = f"{location_of(first.method)} and {location_of(second.method)}"
         raise DefinitionError(f"{self._name}: 2 handlers for {what}, {both}; {advice}")
 
-    def _scope(self) -> dict[str, str]:
+    def _scope(self) -> tuple[dict[str, str], dict[str, Any]]:
+        """The names of the tags that the parameters stand for, and the types of the parameters."""
+        known = {parameter: hint for parent in self._parents for parameter, hint in parent.scope_types.items()}
+        known |= self._hints
         if "__init__" in self._body:
             hints = self._parameters()
-            return {name: tag_fields({name: hint}).get(name, name) for name, hint in hints.items()}
-        inherited = {parameter: name for parent in self._parents for parameter, name in parent.scope.items()}
-        return inherited | tag_fields(self._hints)
+            scope = {name: name for name in hints} | tag_fields(hints)
+            known |= {name: hint for name, hint in hints.items() if hint is not inspect.Parameter.empty}
+        else:
+            scope = {parameter: name for parent in self._parents for parameter, name in parent.scope.items()}
+            scope |= tag_fields(self._hints)
+        return scope, {parameter: known.get(parameter, str) for parameter in scope}
 
     def _parameters(self) -> dict[str, Any]:
         """The parameters of `__init__` and their annotations."""
@@ -264,14 +269,6 @@ class ClassBodyReader:
                 )
             hints[parameter.name] = evaluate(parameter.annotation, self._visible, self._name)
         return hints
-
-    def _scope_types(self, scope: Mapping[str, str]) -> dict[str, Any]:
-        known = {parameter: hint for parent in self._parents for parameter, hint in parent.scope_types.items()}
-        known |= self._hints
-        if "__init__" in self._body:
-            annotated = self._parameters().items()
-            known |= {name: hint for name, hint in annotated if hint is not inspect.Parameter.empty}
-        return {parameter: known.get(parameter, str) for parameter in scope}
 
     def _state(self, scope: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Callable[[], Any]]]:
         state = {name: hint for parent in self._parents for name, hint in parent.state.items()}

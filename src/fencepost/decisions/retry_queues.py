@@ -59,7 +59,7 @@ class Turn:
         self.limit_s = limit_s
         self.held = False
         self._queues: RetryQueues | None = None
-        self._wake: Callable[[], None] = _ignore
+        self._wake: Callable[[], None] = lambda: None
 
     def run(self, store: object, /) -> None:
         wakeup = Wakeup()
@@ -162,7 +162,3 @@ def in_turn(turn: Turn | None) -> Iterator[None]:
         yield
     finally:
         _in_turn.set(before)
-
-
-def _ignore() -> None:
-    pass

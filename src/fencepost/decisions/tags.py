@@ -27,9 +27,6 @@ class tag:
 
 Tag: TypeAlias = Annotated[str, tag()]
 
-# Field of an event or projection to name of its tag.
-TagFields: TypeAlias = Mapping[str, str]
-
 
 def tag_fields(annotations: Mapping[str, Any]) -> dict[str, str]:
     """The fields that are tags, and the names of their tags."""
@@ -51,8 +48,8 @@ def tag_text(name: str, value: object) -> str:
     raise InvalidInput(name, f"the value of a tag must be a str, int, UUID, date or Enum, not {type(value).__name__}")
 
 
-def tags_of(fields: TagFields) -> Callable[[object], set[str]]:
-    """A function that returns the tags of an event with these fields."""
+def tags_of(fields: Mapping[str, str]) -> Callable[[object], set[str]]:
+    """A function that returns the tags of an event with these fields, which are mapped to the names of their tags."""
     pairs = tuple(fields.items())
 
     def tags(event: object) -> set[str]:

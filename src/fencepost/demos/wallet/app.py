@@ -171,7 +171,9 @@ async def applied_at_cursor(
     if decided.already and cursor is not None:
         wallet = await project(store_of(request), Balance(wallet_id))
         if wallet.position > cursor:
-            return problems.stale(request, CursorStale(wallet_id, wallet.position), decided.position)
+            stale, at = CursorStale(wallet_id, wallet.position), decided.position
+            more = f"; this operation was applied already, at position {at}"
+            return await problems.refused(request, stale, more, applied_at=at)
     return applied(decided)
 
 

@@ -75,17 +75,13 @@ def message(event: SequencedEvent) -> bytes:
 async def stream_of(store: aio.AsyncEventStore, after: int) -> AsyncIterator[bytes]:
     yield b"retry: 1000\n\n"
     async with store.subscribe(EventQuery.of(types=events.types), after=after) as subscription:
-        following: asyncio.Future[SequencedEvent | None] | None = None
-        try:
-            while True:
-                following = following or asyncio.ensure_future(anext(subscription, None))
-                if not (await asyncio.wait([following], timeout=HEARTBEAT_S))[0]:
-                    yield b": still here\n\n"
-                    continue
-                event, following = following.result(), None
-                if event is None:
-                    return  # the store was closed
-                yield message(event)
-        finally:
-            if following is not None:
-                following.cancel()
+        while True:
+            try:
+                async with asyncio.timeout(HEARTBEAT_S):
+                    event = await anext(subscription, None)
+            except TimeoutError:
+                yield b": still here\n\n"
+                continue
+            if event is None:
+                return  # the store was closed
+            yield message(event)

@@ -37,45 +37,26 @@ def problem(request: Request, status: int, kind: str, title: str, detail: str, *
     return Response(encode(body), status, headers, MEDIA_TYPE)
 
 
-def stale(request: Request, error: CursorStale, applied_at: int | None = None) -> Response:
-    """With `applied_at`, the same operation was applied already, at that position."""
-    members: dict[str, Any] = {"cursor": error.cursor}
-    detail = str(error)
-    if applied_at is not None:
-        members["applied_at"] = applied_at
-        detail += f"; this operation was applied already, at position {applied_at}"
-    return problem(request, 409, "stale-cursor", "The wallet has changed", detail, **members)
+# For the errors of the rules: the status, kind and title of the problem, and which attributes become its members.
+RULES: dict[type[Exception], tuple[int, str, str, tuple[str, ...]]] = {
+    WalletUnknown: (404, "unknown-wallet", "Unknown wallet", ("wallet_id",)),
+    InsufficientFunds: (422, "insufficient-funds", "Insufficient funds", ("wallet_id", "balance", "amount")),
+    CursorStale: (409, "stale-cursor", "The wallet has changed", ("cursor",)),
+    BodyTooLarge: (413, "too-large", "The body is too large", ("limit",)),
+}
 
 
-def store_failed(request: Request, error: StoreError) -> Response:
-    """The storage failed. The operation may have been applied, because the reply of a commit can be lost."""
-    passing = isinstance(error, (StoreUnavailable, StoreClosed))
-    status, kind = (503, "unavailable") if passing else (500, "store-failed")
-    title = "The store is unavailable" if passing else "The store failed"
-    if request.method in ("GET", "HEAD"):
-        return problem(request, status, kind, title, str(error))
-    detail = (
-        f"{error}; it is unknown whether the operation was applied: send the same request again, with the same id. "
-        "It is then applied if it was not, and answered with the first result if it was"
-    )
-    return problem(request, status, kind, title, detail, outcome="unknown")
+async def refused(request: Request, error: Exception, more: str = "", **members: Any) -> Response:
+    """The answer to an error that `RULES` lists."""
+    status, kind, title, names = RULES[type(error)]
+    named = {name: getattr(error, name) for name in names}
+    return problem(request, status, kind, title, f"{error}{more}", **named, **members)
 
 
 def install(app: FastAPI) -> None:
     """Turn the errors of the rules, of the input and of the store into answers."""
-
-    @app.exception_handler(WalletUnknown)
-    async def _(request: Request, error: WalletUnknown) -> Response:
-        return problem(request, 404, "unknown-wallet", "Unknown wallet", str(error), wallet_id=error.wallet_id)
-
-    @app.exception_handler(InsufficientFunds)
-    async def _(request: Request, error: InsufficientFunds) -> Response:
-        members = {"wallet_id": error.wallet_id, "balance": error.balance, "amount": error.amount}
-        return problem(request, 422, "insufficient-funds", "Insufficient funds", str(error), **members)
-
-    @app.exception_handler(CursorStale)
-    async def _(request: Request, error: CursorStale) -> Response:
-        return stale(request, error)
+    for kind in RULES:
+        app.add_exception_handler(kind, refused)
 
     @app.exception_handler(RequestValidationError)
     async def _(request: Request, error: RequestValidationError) -> Response:
@@ -101,10 +82,6 @@ def install(app: FastAPI) -> None:
         )
         return problem(request, 422, "operation-id-reused", "The id belongs to another operation", detail, **members)
 
-    @app.exception_handler(BodyTooLarge)
-    async def _(request: Request, error: BodyTooLarge) -> Response:
-        return problem(request, 413, "too-large", "The body is too large", str(error), limit=error.limit)
-
     @app.exception_handler(RetriesExhausted)
     async def _(request: Request, error: RetriesExhausted) -> Response:
         detail = f"{error}; nothing was applied: send the request again"
@@ -113,7 +90,17 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(StoreError)
     async def _(request: Request, error: StoreError) -> Response:
         log.error("%s %s: %s", request.method, request.url.path, error)
-        return store_failed(request, error)
+        passing = isinstance(error, (StoreUnavailable, StoreClosed))
+        status, kind = (503, "unavailable") if passing else (500, "store-failed")
+        title = "The store is unavailable" if passing else "The store failed"
+        if request.method in ("GET", "HEAD"):
+            return problem(request, status, kind, title, str(error))
+        # The operation may have been applied, because the reply of a commit can be lost.
+        detail = (
+            f"{error}; it is unknown whether the operation was applied: send the same request again, with the same id. "
+            "It is then applied if it was not, and answered with the first result if it was"
+        )
+        return problem(request, status, kind, title, detail, outcome="unknown")
 
     @app.exception_handler(EventUnreadable)
     async def _(request: Request, error: EventUnreadable) -> Response:
