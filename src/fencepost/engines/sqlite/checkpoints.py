@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 
 from ...errors import StoreCorrupt
-from .checksums import CHECKPOINT, WHAT_TO_DO, checksum, is_sound_checkpoint
+from .checksums import CHECKPOINT, WHAT_TO_DO, checksum, is_sound_as
 from .fetching import check_table
 from .layout import CheckpointRow
 
@@ -32,7 +32,7 @@ def checked_checkpoint(connection: apsw.Connection, row: Sequence[Any]) -> int:
     """The position of a row. Raises StoreCorrupt if its checksum does not hold; rows of format 1 have none."""
     name, position, stored_checksum = CheckpointRow(*row)
     unchecked = stored_checksum is None and isinstance(position, str) and position.isdecimal()
-    if not unchecked and not is_sound_checkpoint(row):
+    if not unchecked and not is_sound_as(CHECKPOINT, row):
         raise StoreCorrupt(
             f"{connection.filename}: the position of checkpoint {name!r} does not agree with its checksum; {WHAT_TO_DO}"
         )

@@ -34,7 +34,8 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def checksum(*columns: Any) -> int:
     """The checksum of a row with these columns."""
-    return MARK | _swapped(crc32(memoryview(_encode((*columns, MARK)))[:-4], RESIDUE))
+    number = crc32(memoryview(_encode((*columns, MARK)))[:-4], RESIDUE)
+    return MARK | int.from_bytes(number.to_bytes(4, "little"), "big")
 
 
 def with_checksums(rows: list[Any]) -> list[Any]:
@@ -59,14 +60,9 @@ def is_sound(row: Sequence[Any]) -> bool:
     return crc32(_encode(row), RESIDUE) == RESIDUE or _is_sound_1(*row)
 
 
-def is_sound_append(row: Sequence[Any]) -> bool:
-    """Whether the checksum of an AppendRow holds."""
-    return crc32(_encode((APPEND, *row)), RESIDUE) == RESIDUE
-
-
-def is_sound_checkpoint(row: Sequence[Any]) -> bool:
-    """Whether the checksum of a CheckpointRow holds."""
-    return crc32(_encode((CHECKPOINT, *row)), RESIDUE) == RESIDUE
+def is_sound_as(kind: str, row: Sequence[Any]) -> bool:
+    """Whether the checksum of an AppendRow (`APPEND`) or a CheckpointRow (`CHECKPOINT`) holds."""
+    return crc32(_encode((kind, *row)), RESIDUE) == RESIDUE
 
 
 def _is_sound_1(
@@ -77,7 +73,3 @@ def _is_sound_1(
         return False
     rest = f"{position}\0{type}\0{tags}\0{recorded_at}\0{id.hex() if id else ''}\0{metadata or ''}\0"
     return bool(crc32(data, crc32(rest.encode())) == checksum)
-
-
-def _swapped(number: int) -> int:
-    return int.from_bytes(number.to_bytes(4, "little"), "big")

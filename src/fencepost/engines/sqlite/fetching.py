@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice, starmap
 from operator import itemgetter, lt
 from typing import Any, Final, NoReturn
@@ -32,7 +33,7 @@ BACKWARDS: Final = "SELECT {} FROM events WHERE position > ? AND position <= ? O
 AT: Final = "SELECT {} FROM carray(?) AS wanted CROSS JOIN events ON events.position = wanted.value"
 NEWER: Final = f"SELECT {CHECKED_COLUMNS} FROM events WHERE position > ? ORDER BY position"
 
-_position = itemgetter(POSITION)
+_position, _data = itemgetter(POSITION), itemgetter(DATA)
 
 
 class CheckedEvent(SequencedEvent, eq=False, gc=False):
@@ -94,7 +95,7 @@ class EventRows:
         rest = events
         for item in query.items:
             # A substring test on the JSON text is fast. `matches`, which is exact, tests the events that fail it.
-            tokens, types = [encode_tags([tag])[1:-1] for tag in item.tags], item.types
+            tokens, types = [_token(tag) for tag in item.tags], item.types
             if len(tokens) == 1 and not types:
                 (token,) = tokens
                 rest = [event for event in rest if token not in event.raw_tags]
@@ -119,24 +120,28 @@ class EventRows:
         except UnicodeDecodeError as error:
             self._raise_not_text(connection.execute(sql, bindings), expected, error)
         if self._check:
-            check_rows(rows, expected, self.path)
+            check_rows(rows, expected, self.path, looked_up=sql is self._at)
         return rows
 
     def _few(
         self, connection: apsw.Connection, sql: str, bindings: Any, expected: Sequence[int], most_bytes: int
     ) -> list[SequencedEvent] | None:
-        rows = []
+        rows: list[Any] = []
         size = 0
         try:
-            for row in connection.execute(sql, bindings):
-                rows.append(row)
-                size += len(row[DATA])
+            cursor = connection.execute(sql, bindings)
+            while True:
+                some = list(islice(cursor, sizes.SIZED_ROWS))
+                rows += some
+                size += sum(map(len, map(_data, some)))
                 if size > most_bytes:
                     return None
+                if len(some) < sizes.SIZED_ROWS:
+                    break
         except (UnicodeDecodeError, TypeError):
             return None  # the caller scans instead, and the error of the scan names the event
         if self._check:
-            check_rows(rows, expected, self.path)
+            check_rows(rows, expected, self.path, looked_up=sql is self._at)
         return list(starmap(self._made, rows))
 
     def _raise_not_text(self, cursor: Iterator[Any], expected: Sequence[int], error: UnicodeDecodeError) -> NoReturn:
@@ -147,6 +152,12 @@ class EventRows:
             except UnicodeDecodeError:
                 raise _damaged(self.path, position) from error
         raise error
+
+
+@lru_cache(maxsize=4_096)
+def _token(tag: str) -> str:
+    """The tag as it is written in the JSON text of an event's tags."""
+    return encode_tags([tag])[1:-1]
 
 
 class Head:
@@ -189,10 +200,15 @@ def newer_rows(connection: apsw.Connection, after: int, path: str) -> Iterator[t
     yield from rows
 
 
-def check_rows(rows: list[Any], expected: Sequence[int], path: str) -> None:
-    """Raise StoreCorrupt unless these are the sound rows of the events at the expected positions."""
+def check_rows(rows: list[Any], expected: Sequence[int], path: str, *, looked_up: bool = False) -> None:
+    """Raise StoreCorrupt unless these are the sound rows of the events at the expected positions.
+
+    If SQLite has looked up one position after the other, there is at most one row for each, with that position.
+    """
     if not are_sound(rows):
         raise _damaged(path, next(row[POSITION] for row in rows if not is_sound(row)))
+    if looked_up and len(rows) == len(expected):
+        return
     found = list(map(_position, rows))
     if found != list(expected):
         position = next((each for each, other in zip(expected, found, strict=False) if each != other), None)

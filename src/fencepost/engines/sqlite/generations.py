@@ -146,7 +146,7 @@ def shortlist(
     """
     if most is None:
         most = sizes.RARE
-    found: set[int] = set()
+    found: list[int] = []
     for item in query.items:
         for tag in item.tags:
             rows = run(connection, SHORT, (after, upto, tag, most + 1))
@@ -154,13 +154,11 @@ def shortlist(
                 break
         else:
             return None
-        if not rows:
-            continue
-        numbers = {types.number(connection, type) for type in item.types}
-        found.update(
-            position for type, position in rows if after < position <= upto and (not numbers or type in numbers)
-        )
-    return sorted(found)
+        if item.types and rows:
+            numbers = {types.number(connection, type) for type in item.types}
+            rows = [row for row in rows if row[0] in numbers]
+        found += [position for _, position in rows if after < position <= upto]
+    return sorted(set(found))
 
 
 def ready_parts(

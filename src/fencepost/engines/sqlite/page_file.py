@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from struct import error as StructError
 from struct import unpack, unpack_from
@@ -48,7 +49,7 @@ class Log:
     broken_frame: int | None  # the first frame whose checksum does not hold, if at least two commits follow it
 
 
-class PageFile:
+class PageFile(AbstractContextManager["PageFile"]):
     """The pages of the file, numbered from 1; pages of the write-ahead log replace those of the file.
 
     With `behind`, this includes the pages of the log that follow a damaged frame, which SQLite ignores.
@@ -61,8 +62,7 @@ class PageFile:
         try:
             self.size = self._file.xFileSize()
             self.header = self._read(self._file, HEADER_BYTES, 0)
-            self.page_bytes, reserved = _page_bytes(self.header)
-            self.usable = self.page_bytes - reserved
+            self.page_bytes = self.usable = _page_bytes(self.header)
             self.log = Log({}, {}, None)
             if os.path.exists(f"{path}-wal"):
                 self._wal = _opened(f"{path}-wal", apsw.SQLITE_OPEN_WAL, vfs)
@@ -73,9 +73,6 @@ class PageFile:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> PageFile:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -310,13 +307,13 @@ def _opened(path: str, kind: int, vfs: str | None) -> apsw.VFSFile:
     return apsw.VFSFile(vfs or "", os.path.abspath(path), [apsw.SQLITE_OPEN_READONLY | kind, 0])
 
 
-def _page_bytes(header: bytes) -> tuple[int, int]:
-    """The size of a page, and how much of it is reserved. A damaged header counts as one of a file of this engine."""
+def _page_bytes(header: bytes) -> int:
+    """The size of a page, none of which is reserved. A damaged header counts as one of a file of this engine."""
     (size,) = unpack_from(">H", header, 16)
     size = 65_536 if size == 1 else size
     if 512 <= size <= 65_536 and size & (size - 1) == 0 and header[20] == 0:
-        return size, 0
-    return sizes.PAGE_BYTES, 0
+        return size
+    return sizes.PAGE_BYTES
 
 
 def _log_checksum(content: bytes, state: tuple[int, int], order: str) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from ...errors import InvalidInput
 from ...model import RecordedAppend
-from .checksums import is_sound, is_sound_append, is_sound_checkpoint
+from .checksums import APPEND, CHECKPOINT, is_sound, is_sound_as
 from .layout import AppendRow, CheckpointRow, EventRow
 from .page_file import INDEX_INTERIOR, INDEX_LEAF, TABLE_LEAF, Malformed, PageFile, row_values
 
@@ -96,7 +96,7 @@ def _scan_table(pages: PageFile, number: int, found: Scan) -> bool:
 def _take_append(row: AppendRow, found: Scan) -> None:
     last = row.last
     append = RecordedAppend(row.first, last, row.conditions, row.unless)
-    if is_sound_append(row):
+    if is_sound_as(APPEND, row):
         found.appends[last] = append
         found.unchecked_appends.discard(last)
     elif row.checksum is None and last not in found.appends and _is_plausible(append):
@@ -120,13 +120,10 @@ def _scan_index(pages: PageFile, number: int, found: Scan) -> None:
             continue
         row = CheckpointRow(*columns)
         name, text = row.name, row.position
-        if is_sound_checkpoint(row):
-            position = int(text)
-            if name in found.unchecked_checkpoints:
-                found.unchecked_checkpoints.discard(name)
-                found.checkpoints[name] = position
-            else:
-                found.checkpoints[name] = max(position, found.checkpoints.get(name, 0))
+        if is_sound_as(CHECKPOINT, row):
+            known = 0 if name in found.unchecked_checkpoints else found.checkpoints.get(name, 0)
+            found.checkpoints[name] = max(int(text), known)
+            found.unchecked_checkpoints.discard(name)
         elif row.checksum is None:
             is_ours = isinstance(name, str) and isinstance(text, str) and text.isascii() and text.isdecimal()
             if is_ours and (name not in found.checkpoints or name in found.unchecked_checkpoints):

@@ -15,7 +15,7 @@ import apsw
 from ...errors import StoreCorrupt
 from ...model import RecordedAppend
 from . import sizes
-from .checksums import APPEND, WHAT_TO_DO, checksum, is_sound_append
+from .checksums import APPEND, WHAT_TO_DO, checksum, is_sound_as
 from .connections import run, transaction, value
 from .fetching import check_table
 from .generations import insert_many
@@ -80,7 +80,7 @@ def checked_append(row: Sequence[Any], path: str) -> RecordedAppend:
     """The append of a row. Raises StoreCorrupt if its checksum does not hold; rows of format 1 have none."""
     last, first, conditions, unless, stored_checksum = AppendRow(*row)
     unchecked = stored_checksum is None and isinstance(conditions, str)
-    if not unchecked and not is_sound_append(row):
+    if not unchecked and not is_sound_as(APPEND, row):
         raise StoreCorrupt(
             f"{path}: the recorded conditions of the append that ends at {last} do not agree with their checksum; "
             f"{WHAT_TO_DO}"

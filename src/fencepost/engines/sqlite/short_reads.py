@@ -6,6 +6,7 @@ the definition of matching.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -125,21 +126,20 @@ class ShortReads:
         """The events at these positions, from memory if the tail keeps them; None if they are large."""
         tail, older = view.tail, view.older
         floor = tail.floor if older is None else older.floor
-        found: list[Any] = []
-        missing = []
-        for key in keys:
-            stored = None
-            if key > tail.floor:
-                stored = tail.stored(key)
-            elif older is not None and key > floor:
-                stored = older.stored(key)
+        in_file = bisect_right(keys, floor)
+        missing = keys[:in_file]
+        near: list[Any] = []  # an event, or its position if it has to be fetched
+        for key in islice(keys, in_file, None):
+            stored = tail.stored(key) if older is None or key > tail.floor else older.stored(key)
             if stored is None:
                 missing.append(key)
-            found.append(key if stored is None else SequencedEvent(*stored))
-        if missing:
-            few = self._rows.few_at(connection, missing, sizes.SHORT_BYTES)
-            if few is None:
-                return None
-            read = {event.position: event for event in few}
-            found = [read[each] if type(each) is int else each for each in found]
-        return found
+            near.append(key if stored is None else SequencedEvent(*stored))
+        if not missing:
+            return near
+        found = self._rows.few_at(connection, missing, sizes.SHORT_BYTES)
+        if found is None:
+            return None
+        if len(missing) > in_file:
+            large = {event.position: event for event in found[in_file:]}
+            near = [large[each] if type(each) is int else each for each in near]
+        return found[:in_file] + near

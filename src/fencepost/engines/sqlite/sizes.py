@@ -16,6 +16,7 @@ SCAN_APPENDS: Final = 1_024  # recorded appends in a page of a scan
 UNINDEXED_EVENTS: Final = 256  # at most this many events that the tail lacks are filtered instead of added to it
 SHORT_EVENTS: Final = 256  # a read of this many events is short: it takes about as long as a sync
 SHORT_BYTES: Final = 1_048_576  # a read of more data is not short
+SIZED_ROWS: Final = 64  # rows of a short read that are fetched before their data is added up
 SHORT_READS: Final = 16  # short reads of concurrent callers that one thread does together
 CHECKED_ROWS: Final = 64  # rows of the newest events that are checked together
 CHECKED_BYTES: Final = 1_048_576
