@@ -21,7 +21,7 @@ from fencepost import ConditionFailed, Event, EventStore, Placed, StoreError, St
 from fencepost.aio import AsyncEventStore
 from fencepost.core.judging import Append
 from fencepost.engines.postgres.calls import Call
-from fencepost.engines.postgres.splitting import LOOP_EVENTS
+from fencepost.engines.postgres.committing import LOOP_EVENTS
 from fencepost.model.limits import MAX_DATA_BYTES
 from fencepost.testing.contract.base import events, no_new, positions, tagged
 from fencepost.testing.faults import PATIENCE_S

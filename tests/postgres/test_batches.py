@@ -14,8 +14,8 @@ from tests.postgres.stepping import hand
 from fencepost import AppendCondition, Event, EventStore, IdsOverlap, Placed, Query, QueryItem, StoreUnavailable
 from fencepost.core.judging import Append, Conflicting, Verdict
 from fencepost.engines.memory import MemoryEngine
-from fencepost.engines.postgres import splitting
-from fencepost.engines.postgres.splitting import CALL_EVENTS
+from fencepost.engines.postgres import committing
+from fencepost.engines.postgres.committing import CALL_EVENTS
 from fencepost.opening import open_engine
 from fencepost.testing.contract.base import contents, no_new, tagged
 
@@ -64,8 +64,8 @@ def test_random_batches_get_the_verdicts_of_the_reference(url: str, seed: int) -
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_batches_in_parts_get_them_as_well(url: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splitting, "CALL_EVENTS", 3)
-    monkeypatch.setattr(splitting, "CALL_BYTES", 10)
+    monkeypatch.setattr(committing, "CALL_EVENTS", 3)
+    monkeypatch.setattr(committing, "CALL_BYTES", 10)
     compare_with_the_reference(url, seed)
 
 
@@ -119,7 +119,7 @@ def test_a_batch_in_parts_that_fails_is_stored_in_no_part(
         FOR EACH ROW WHEN (NEW.type = 'Second') EXECUTE FUNCTION "{schema}".fill()
         """.encode()
     )
-    monkeypatch.setattr(splitting, "CALL_BYTES", 1_000)
+    monkeypatch.setattr(committing, "CALL_BYTES", 1_000)
     ours = open_engine(url)
     with pytest.raises(StoreUnavailable, match="No space left"):
         ours.commit([Append((Event(type, data=bytes(600)),)) for type in ("First", "Second")])

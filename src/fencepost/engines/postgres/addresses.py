@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any, Final
 
 import psycopg
@@ -20,14 +21,10 @@ def parameters_of(url: str) -> dict[str, Any]:
     libpq's own errors quote the address, or a part of the password that libpq took for another component. So they are
     neither repeated nor chained, and an address with two possible meanings is refused before it is used.
     """
-    parameters = None if is_ambiguous(url.partition("://")[2]) else _parsed(url)
+    parameters = None
+    if not is_ambiguous(url.partition("://")[2]):
+        with suppress(psycopg.Error, UnicodeError):
+            parameters = psycopg.conninfo.conninfo_to_dict(url)
     if parameters is None or not _PORTS.fullmatch(str(parameters.get("port") or "")):
         raise InvalidInput("address", f"{redacted(url)} is not a valid address of PostgreSQL; {ENCODE}")
     return parameters
-
-
-def _parsed(url: str) -> dict[str, Any] | None:
-    try:
-        return psycopg.conninfo.conninfo_to_dict(url)
-    except (psycopg.Error, UnicodeError):
-        return None

@@ -1,8 +1,13 @@
 """Committing batches of appends, and finding out what happened to a batch whose acknowledgement was lost.
 
 A batch is one call of the function `append_batch` or `append_one` and therefore one transaction, which takes the lock
-of the store, judges, stores and commits. It costs one round trip and one sync. A large batch takes several calls in
-one transaction. Either way, a batch that fails stores nothing, and each of its callers gets the error.
+of the store, judges, stores and commits. It costs one round trip and one sync. A batch that fails stores nothing, and
+each of its callers gets the error.
+
+The memory that a call takes in client and server is bounded, so the appends of a large batch are grouped into calls of
+limited size. An append that exceeds the limits by itself is large: it gets several calls, each with a chunk of its
+events. All calls of a batch run in one transaction, so dividing it changes no verdict. tests/postgres/test_batches.py
+compares them with the verdicts of the memory engine.
 
 If the connection ends during the commit, the outcome is unknown. If all events of the batch have ids, the batch is
 committed again: appends that the first attempt stored are found by their ids. Otherwise, or if the second attempt
@@ -11,8 +16,9 @@ fails too, the caller gets an error that says so. tests/postgres/test_faults.py 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import Final
 from uuid import UUID
 
 from ...core.engine import InThread
@@ -24,8 +30,13 @@ from .connections import Connections, Session
 from .faults import Lost
 from .listening import Listener
 from .recording import Records
-from .splitting import chunks, fits_event_loop, fits_one_call, groups
 from .wire import FORMATS_OF_ONE, decode_chunk, decode_verdicts, encode_batch, encode_chunk, encode_one, is_one
+
+CALL_EVENTS: Final = 4_096
+CALL_BYTES: Final = 8 * 2**20  # of data; an event that is larger is sent alone
+# Limits for a batch that is sent on the event loop: encoding this many events blocks the loop for 3 ms.
+LOOP_EVENTS: Final = 256
+LOOP_BYTES: Final = 2**20
 
 
 class Committer:
@@ -55,7 +66,9 @@ class Committer:
         except Lost as error:
             _check_has_ids(batch, error)
             return await in_thread(partial(self._commit, batch, earlier_head, is_repeated=True))
-        return await in_thread(self.commit, batch) if answer is None else self._decode(batch, answer)
+        if answer is None:
+            return await in_thread(self.commit, batch)
+        return self._announce(decode_verdicts(batch, answer))
 
     def _commit(self, batch: Sequence[Append], earlier_head: int, *, is_repeated: bool = False) -> Sequence[Verdict]:
         """Commit, and repeat the commit if its acknowledgement is lost.
@@ -87,15 +100,12 @@ class Committer:
         call, arguments = self._request(batch)
         with self._connections.session() as session:
             answer = call.value(session, arguments)
-        return self._decode(batch, answer)
+        return self._announce(decode_verdicts(batch, answer))
 
     def _request(self, batch: Sequence[Append]) -> tuple[Call, Arguments]:
         if is_one(batch):
             return self._append_one, encode_one(batch[0])
         return self._append_batch, encode_batch(batch)
-
-    def _decode(self, batch: Sequence[Append], answer: bytes) -> list[Verdict]:
-        return self._announce(decode_verdicts(batch, answer))
 
     def _commit_in_calls(self, batch: Sequence[Append]) -> list[Verdict]:
         """Several calls in one transaction."""
@@ -153,12 +163,7 @@ class Committer:
 
     def _was_found_by_id(self, append: Append) -> bool:
         """Whether a stored append was found by its ids rather than by its `unless`."""
-
-        def look_up() -> bool:
-            with self._connections.connection() as connection:
-                return connection.execute(self._has_id, [append.events[0].id]).fetchone() == (True,)
-
-        return append.unless is None or self._connections.retry(look_up)
+        return append.unless is None or self._connections.rows(self._has_id, [append.events[0].id]) == [(True,)]
 
 
 def _has_ids(batch: Sequence[Append]) -> bool:
@@ -181,3 +186,46 @@ def _outcome_unknown(fault: StoreError) -> StoreError:
         f"{fault}; the reply to an earlier attempt was lost, so the append is stored completely or not at all: "
         "append again with the same event ids"
     )
+
+
+def fits_one_call(appends: Iterable[Append]) -> bool:
+    return _is_within(appends, CALL_EVENTS, CALL_BYTES)
+
+
+def fits_event_loop(appends: Iterable[Append]) -> bool:
+    return _is_within(appends, LOOP_EVENTS, LOOP_BYTES)
+
+
+def groups(appends: Sequence[Append]) -> Iterator[list[Append]]:
+    """The appends in order, in groups for one call each. A large append is a group of its own."""
+    group: list[Append] = []
+    group_bytes = 0
+    for append in appends:
+        append_bytes = sum(len(event.data) for event in append.events)
+        is_large = not fits_one_call([append])
+        if group and (is_large or group_bytes + append_bytes > CALL_BYTES):
+            yield group
+            group, group_bytes = [], 0
+        group.append(append)
+        group_bytes += append_bytes
+        if is_large:
+            yield group
+            group, group_bytes = [], 0
+    if group:
+        yield group
+
+
+def chunks(append: Append) -> Iterator[tuple[int, int]]:
+    """The chunks of a large append: the index of the first event of each, and the index after its last one."""
+    begin = chunk_bytes = 0
+    for index, event in enumerate(append.events):
+        chunk_bytes += len(event.data)
+        if index > begin and (index - begin == CALL_EVENTS or chunk_bytes > CALL_BYTES):
+            yield begin, index
+            begin, chunk_bytes = index, len(event.data)
+    yield begin, len(append.events)
+
+
+def _is_within(appends: Iterable[Append], events: int, data_bytes: int) -> bool:
+    sizes = [len(event.data) for append in appends for event in append.events]
+    return len(sizes) <= events and sum(sizes) <= data_bytes

@@ -17,16 +17,16 @@ from __future__ import annotations
 
 import asyncio
 import select
-import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import psycopg
-from psycopg.adapt import Loader, Transformer
-from psycopg.pq import Format
+from psycopg.adapt import Transformer
+from psycopg.types.numeric import Int8BinaryLoader
+from psycopg.types.string import ByteaBinaryLoader
 
 from ...errors import InvalidInput, StoreClosed, StoreUnavailable
 from ...interrupts import Waiters, interruptibly, pause
@@ -41,25 +41,6 @@ Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 DEFAULTS: Final = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "application_name": "fencepost"}
 RETRY_S: Final = 0.1
 POSTGRES_EPOCH_US: Final = 946_684_800_000_000  # 2000-01-01, from which PostgreSQL counts its microseconds
-_unpack_int64 = struct.Struct("!q").unpack
-
-
-class TimestampLoader(Loader):
-    """A timestamp as microseconds since 1970; `SequencedEvent` decodes it on first access."""
-
-    format = Format.BINARY
-
-    def load(self, data: bytes | bytearray | memoryview) -> int:
-        return int(_unpack_int64(data)[0]) + POSTGRES_EPOCH_US
-
-
-class UuidLoader(Loader):
-    """A uuid as its 16 bytes, which `SequencedEvent` decodes on first access as well."""
-
-    format = Format.BINARY
-
-    def load(self, data: bytes | bytearray | memoryview) -> bytes:
-        return bytes(data)
 
 
 class Session:
@@ -126,11 +107,11 @@ class Connections:
         self._patience_s = patience_s
         self._limit = limit
         self._lent = 0
-        self._waiting = 0
+        self.waiting = 0  # threads that wait for a session to be given back
         self._idle: list[Session] = []  # a stack: the server process that was used last has warm caches
         self._lock = threading.Lock()
         self._returned = Waiters()
-        self._owner = Owner()
+        self.owner = Owner()
         self._closed = False
         self._on_loops: dict[Session, asyncio.AbstractEventLoop] = {}  # the sessions lent to tasks
 
@@ -159,9 +140,18 @@ class Connections:
                     raise
                 pause(RETRY_S)
 
+    def rows(self, statement: bytes, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """The rows of a statement that only reads. Tries again as `retry` does."""
+
+        def read() -> list[tuple[Any, ...]]:
+            with self.connection() as connection:
+                return connection.execute(statement, arguments).fetchall()
+
+        return self.retry(read)
+
     def take(self) -> Session:
         """A session that no other caller uses until `give_back`."""
-        self.check_process()
+        self.owner.check()  # before the lock is taken, which another thread may have held at the moment of the fork
         if not self._reserve():
             self._wait()
         try:
@@ -172,9 +162,9 @@ class Connections:
 
     def take_idle(self) -> Session | None:
         """As `take`, for a task, which must not block: None if no connection is idle or if a thread waits for one."""
-        self.check_process()
+        self.owner.check()
         with self._lock:
-            if self._closed or self._waiting or self._lent >= self._limit or not self._idle:
+            if self._closed or self.waiting or self._lent >= self._limit or not self._idle:
                 return None
             self._lent += 1
         session = self._pop_idle()
@@ -183,11 +173,6 @@ class Connections:
         else:
             self._on_loops[session] = asyncio.get_running_loop()
         return session
-
-    @property
-    def has_waiters(self) -> bool:
-        """Whether a thread waits for a session to be given back."""
-        return self._waiting > 0
 
     def give_back(self, session: Session) -> None:
         """End a loan. The connection is closed unless it is idle."""
@@ -203,7 +188,7 @@ class Connections:
 
     def connect(self) -> Connection:
         """A new connection, which does not count towards the limit and which the caller must close."""
-        self.check_process()
+        self.owner.check()
         if self._closed:
             raise StoreClosed("the store is closed")
         try:
@@ -212,8 +197,9 @@ class Connections:
             raise Unreachable(f"PostgreSQL cannot be reached: {str(error).strip()}") from error
         except psycopg.ProgrammingError as error:
             raise InvalidInput("address", f"{redacted(self._url)}: {str(error).strip()}") from error
-        connection.adapters.register_loader("timestamptz", TimestampLoader)
-        connection.adapters.register_loader("uuid", UuidLoader)
+        # Events keep their times and ids as the server sends them. psycopg loads these two types in C.
+        connection.adapters.register_loader("timestamptz", Int8BinaryLoader)  # in microseconds since 2000
+        connection.adapters.register_loader("uuid", ByteaBinaryLoader)
         return connection
 
     def _connect(self) -> Connection:
@@ -223,20 +209,8 @@ class Connections:
             self._url, autocommit=True, prepare_threshold=None, client_encoding="UTF8", **self._defaults
         )
 
-    @property
-    def is_own(self) -> bool:
-        """Whether this process opened them, rather than the process that it was forked from."""
-        return self._owner.is_this_process
-
-    def check_process(self) -> None:
-        """Raise `StoreClosed` in a forked child, where two processes would use the same sockets.
-
-        Must be called before a lock is taken: another thread may have held the lock at the moment of the fork.
-        """
-        self._owner.check()
-
     def close(self) -> None:
-        if not self.is_own:  # closing would send a message to the server on the parent's socket
+        if not self.owner.is_this_process:  # closing would send a message to the server on the parent's socket
             return
         with self._lock:
             self.abandon()
@@ -272,7 +246,8 @@ class Connections:
 
     def _wait(self) -> None:
         """Wait until a connection is reserved for the caller."""
-        self._count_waiting(1)
+        with self._lock:
+            self.waiting += 1
         try:
             if not self._returned.wait_for(self._reserve, self._patience_s):
                 raise StoreUnavailable(
@@ -280,11 +255,8 @@ class Connections:
                     "open it with more connections, or make fewer calls at the same time"
                 )
         finally:
-            self._count_waiting(-1)
-
-    def _count_waiting(self, change: int) -> None:
-        with self._lock:
-            self._waiting += change
+            with self._lock:
+                self.waiting -= 1
 
     def _pop_idle(self) -> Session | None:
         while True:

@@ -109,33 +109,25 @@ class PostgresEngine:
         return self.connections.retry(self._read_head)
 
     def wait(self, after: int, timeout_s: float) -> int:
-        self.connections.check_process()  # only the parent has the thread that listens
+        self.connections.owner.check()  # only the parent has the thread that listens
         return self.listener.wait(after, timeout_s)
 
     def interrupt(self) -> None:
         self.listener.interrupt()
 
     def checkpoint(self, name: str) -> int:
-        def read() -> int:
-            with self.connections.connection() as connection:
-                row = connection.execute(self._checkpoint, [name]).fetchone()
-            return 0 if row is None else int(row[0])
-
-        return self.connections.retry(read)
+        rows = self.connections.rows(self._checkpoint, [name])
+        return int(rows[0][0]) if rows else 0
 
     def close(self) -> None:
         self._finalizer.detach()
-        if self.connections.is_own:
+        if self.connections.owner.is_this_process:
             self.connections.close()
             self.listener.close()
 
     def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
-        def read() -> list[RecordedAppend]:
-            with self.connections.connection() as connection:
-                return self._records.page(connection, after, min(upto, LAST_POSITION))
-
         while after < upto:
-            page = self.connections.retry(read)
+            page = self._records.page(self.connections, after, min(upto, LAST_POSITION))
             if page:
                 yield page
             after = page[-1].last if len(page) == PAGE_APPENDS else upto
@@ -186,7 +178,7 @@ def _paging(query: Query, *, after: int, upto: int | None, limit: int | None, ba
 
 def _abandon(schema: str, connections: Connections, listener: Listener) -> None:
     """Release the resources of a store that was dropped without `close`. In a forked child they are the parent's."""
-    if connections.is_own:
+    if connections.owner.is_this_process:
         listener.abandon()
         connections.abandon()
         warnings.warn(f"the store in the schema {schema!r} was not closed", ResourceWarning, stacklevel=2)

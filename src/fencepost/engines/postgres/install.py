@@ -105,15 +105,12 @@ def check_version(connection: psycopg.Connection[tuple[object, ...]], schema: st
             f"there is no Fencepost store in the schema {schema!r} of the database {connection.info.dbname!r}: "
             f"run `fencepost postgres install`, or open it with create=True"
         )
-    if version < VERSION:
+    if version != VERSION:
+        needs = f"needs version {VERSION}: run `fencepost postgres install` as its owner, which upgrades it in place"
+        knows = f"knows version {VERSION}: use the version of Fencepost that made it, or a later one"
         raise FormatUnsupported(
-            f"the store in the schema {schema!r} has version {version}, this library needs version {VERSION}: "
-            "run `fencepost postgres install` as its owner, which upgrades it in place"
-        )
-    if version > VERSION:
-        raise FormatUnsupported(
-            f"the store in the schema {schema!r} has version {version}, this library knows version {VERSION}: "
-            "use the version of Fencepost that made it, or a later one"
+            f"the store in the schema {schema!r} has version {version}, this library "
+            f"{needs if version < VERSION else knows}"
         )
     same = connection.execute(f"SELECT hash = hashtextextended('fencepost', 0) FROM {quoted(schema)}.store".encode())
     if same.fetchone() != (True,):

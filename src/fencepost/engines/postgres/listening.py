@@ -96,18 +96,15 @@ class Listener:
             self._closed = True  # last, because the thread may close the pipe as soon as it reads this
 
     def _listen(self) -> None:
-        self._listen_until_closed()
-        if self._abandoned:
-            os.close(self._wake_read)
-            os.close(self._wake_write)
-
-    def _listen_until_closed(self) -> None:
         while not self._closed:
             try:
                 with self._connect() as connection:
                     self._listen_on(connection)
             except Exception:  # any error: waiting threads need this thread, and no other would be started
                 self._pause(RETRY_S)
+        if self._abandoned:
+            os.close(self._wake_read)
+            os.close(self._wake_write)
 
     def _listen_on(self, connection: Connection) -> None:
         with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby refuses LISTEN, but its head can be read

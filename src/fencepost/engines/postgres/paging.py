@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ...errors import StoreUnavailable
 from ...model import Query, SequencedEvent
+from .connections import POSTGRES_EPOCH_US
 from .wire import LAST_POSITION, encode_items
 
 FIRST_PAGE_EVENTS: Final = 256
@@ -67,10 +68,11 @@ class Paging:
         walked = rows if rows[0][2] is not None else ()
         events = []
         last = 0
-        for _, _, position, type_, tags, data, recorded_at, id_, metadata in walked:
+        for _, _, position, type_, tags, data, at, id_, metadata in walked:
             # The type is NULL if the event does not match. An event occurs twice if two of its tags have the same hash.
             if type_ is not None and position != last:
-                events.append(SequencedEvent(position, type_, frozenset(tags), data, recorded_at, id_, metadata))
+                at += POSTGRES_EPOCH_US
+                events.append(SequencedEvent(position, type_, frozenset(tags), data, at, id_, metadata))
                 last = position
         self._count_down(events)
         if len(walked) < self._page_limit:
@@ -88,8 +90,8 @@ class Paging:
             return []
         matching = {row[2]: row for row in rows if row[3] is not None}
         events = [
-            SequencedEvent(position, type_, frozenset(tags), data, recorded_at, id_, metadata)
-            for _, (_, _, position, type_, tags, data, recorded_at, id_, metadata) in sorted(
+            SequencedEvent(position, type_, frozenset(tags), data, at + POSTGRES_EPOCH_US, id_, metadata)
+            for _, (_, _, position, type_, tags, data, at, id_, metadata) in sorted(
                 matching.items(), reverse=self._backwards
             )
         ]

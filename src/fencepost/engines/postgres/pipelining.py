@@ -100,7 +100,7 @@ class LoopQueue:
                 finally:
                     for pending in batch:
                         pending.resolve(None)  # those without rows: a thread will report the reason
-                if session is not None and self._connections.has_waiters:
+                if session is not None and self._connections.waiting:
                     self._connections.give_back(session)
                     session = self._connections.take_idle()  # None while threads wait: the pipeline does not overtake
         finally:

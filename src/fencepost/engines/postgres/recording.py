@@ -9,7 +9,7 @@ import msgspec
 
 from ...model import RecordedAppend
 from .calls import Call
-from .connections import Connection, Session
+from .connections import Connection, Connections, Session
 
 PAGE_APPENDS: Final = 1_024
 
@@ -40,8 +40,8 @@ class Records:
                 self._restore, [(each.first, each.last, each.conditions_json, each.unless_json) for each in records]
             )
 
-    def page(self, connection: Connection, after: int, upto: int) -> list[RecordedAppend]:
-        return [RecordedAppend(*row) for row in connection.execute(self._page, [after, upto])]
+    def page(self, connections: Connections, after: int, upto: int) -> list[RecordedAppend]:
+        return [RecordedAppend(*row) for row in connections.rows(self._page, [after, upto])]
 
 
 def _document(append: RecordedAppend) -> dict[str, Any]:
