@@ -65,13 +65,9 @@ class Appending:
             # A token that this append has stored is cleared later; those that it has not cleared, too.
             self._tokens.add([self._draft.token] if self._stored else cleared)
             if has_observers():
-                report(self._observation(outcome, tries))
+                seconds = self._read_version_s, self._commit_s
+                report(AppendTried(outcome, tuple(tries.codes), self._token_found, self._judgement.pages, *seconds))
         return verdict
-
-    def _observation(self, outcome: str, tries: Tries) -> AppendTried:
-        return AppendTried(
-            outcome, tuple(tries.codes), self._token_found, self._judgement.pages, self._read_version_s, self._commit_s
-        )
 
     def _try(self, transaction: Transaction, number: int, cleared: list[bytes]) -> Steps[Verdict]:
         began = monotonic()

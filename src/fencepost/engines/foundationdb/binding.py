@@ -41,13 +41,6 @@ class Value(Future, Protocol):
     def value(self) -> bytes | None: ...
 
 
-class Rows(Protocol):
-    """A range read that is under way. `first` is its first reply: rows, their number, and whether there are more."""
-
-    @property
-    def first(self) -> Future: ...
-
-
 class Reads(Protocol):
     def get(self, key: bytes) -> Value: ...
     def get_range(
@@ -78,10 +71,10 @@ class Database(Protocol):
     def create_transaction(self) -> Transaction: ...
 
 
-def simple_range(reads: Reads, begin: bytes, end: bytes, limit: int, reverse: bool) -> Rows:
+def simple_range(reads: Reads, begin: bytes, end: bytes, limit: int, reverse: bool) -> Future:
     """Begin a range read on a database whose range reads have `first` of their own, as the simulator's do."""
-    rows: Rows = reads.get_range(begin, end, limit, reverse, WANT_ALL)
-    return rows
+    first: Future = reads.get_range(begin, end, limit, reverse, WANT_ALL).first
+    return first
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +83,7 @@ class Connection:
 
     database: Database
     error: type[Exception]
-    begin_range: Callable[[Reads, bytes, bytes, int, bool], Rows] = simple_range
+    begin_range: Callable[[Reads, bytes, bytes, int, bool], Future] = simple_range  # returns the first `Reply`
     timeout_s: float = TIMEOUT_S
     owner: Owner = field(default_factory=Owner)
 
@@ -134,7 +127,7 @@ def connect(cluster_file: str | None) -> Connection:
         raise StoreUnavailable(f"cluster file {cluster_file or '(default)'}: {error}") from error
 
 
-def _ranges_of(fdb: Any) -> Callable[[Reads, bytes, bytes, int, bool], Rows]:
+def _ranges_of(fdb: Any) -> Callable[[Reads, bytes, bytes, int, bool], Future]:
     """How the real binding begins a range read whose replies can be awaited one by one.
 
     The binding's range read waits for its replies itself. A subclass shows its first reply; what follows that reply is
@@ -148,11 +141,11 @@ def _ranges_of(fdb: Any) -> Callable[[Reads, bytes, bytes, int, bool], Rows]:
             future: Future = self._future
             return future
 
-    def begin_range(reads: Reads, begin: bytes, end: bytes, limit: int, reverse: bool) -> Rows:
+    def begin_range(reads: Reads, begin: bytes, end: bytes, limit: int, reverse: bool) -> Future:
         first, last = map(fdb.KeySelector.first_greater_or_equal, (begin, end))
-        return AwaitableRange(reads, first, last, limit, reverse, WANT_ALL)
+        return AwaitableRange(reads, first, last, limit, reverse, WANT_ALL).first
 
     return begin_range
 
 
-Reply = tuple[Sequence[KeyValue], int, bool]
+Reply = tuple[Sequence[KeyValue], int, bool]  # of a range read: rows, their number, and whether there are more

@@ -65,7 +65,8 @@ class Draft:
         self._add_events(append)
         if append.checkpoint is not None:
             name, position = append.checkpoint
-            self._set(keys.checkpoint(name), value_of_position(position))
+            self._sets.append((keys.checkpoint(name), value_of_position(position)))
+            self._grow_by_key(keys.checkpoint(name))
 
     @property
     def mutations(self) -> list[bytes]:
@@ -123,10 +124,6 @@ class Draft:
 
     def _stamp_value(self, key: bytes, index: int) -> None:
         self._stamped_values.append((key, stamped_value(self._keys.place(self._partition, index))))
-        self._grow_by_key(key)
-
-    def _set(self, key: bytes, value: bytes) -> None:
-        self._sets.append((key, value))
         self._grow_by_key(key)
 
     def _grow_by_key(self, key: bytes) -> None:

@@ -14,7 +14,7 @@ may last is judged in several.
 from __future__ import annotations
 
 from ...core.judging import Append, Behind, Conflicting, Verdict, judge_ids
-from ...model import Placed, Query
+from ...model import AppendCondition, Placed
 from .binding import Connection, Transaction
 from .keys import Keys, position_of_value
 from .postings import Stream, stream_of
@@ -30,15 +30,22 @@ class Judgement:
         self._keys = keys
         self._connection = connection
         self._transaction: Transaction | None = None
-        self._unless = None if append.unless is None else self._stream(append.unless, 0)
-        self._conditions = [self._stream(c.fail_if_events_match, c.after) for c in append.conditions]
+        # `unless` comes first, without a condition. Each has the matches of its query, and the first rank to look at.
+        self._guards: list[tuple[AppendCondition | None, Stream, int]] = []
+        if append.unless is not None:
+            self._guards.append((None, stream_of(append.unless, keys, self._fetch, after=0), 1))
+        for condition in append.conditions:
+            stream = stream_of(condition.fail_if_events_match, keys, self._fetch, after=condition.after)
+            self._guards.append((condition, stream, condition.after + 1))
         self.buckets = ReadBuckets(append, keys)
         self.pages = 0  # range reads that were begun
 
     def verdict(self, transaction: Transaction) -> Steps[Verdict | None]:
         """What the past says of the append; None if it may be stored."""
         self._transaction = transaction
-        self._begin()
+        for _, stream, rank in self._guards:
+            stream.renew(grown=True)
+            stream.prime(rank)
         rarities = self.buckets.begin(self._fetch)
         verdict = yield from self._judge_ids(transaction)
         if verdict is None:
@@ -48,17 +55,6 @@ class Judgement:
         if verdict is None:
             yield from self.buckets.take(rarities)
         return verdict
-
-    def _begin(self) -> None:
-        if self._unless is not None:
-            self._unless.renew(grown=True)
-            self._unless.prime(0)
-        for condition, stream in zip(self._append.conditions, self._conditions, strict=True):
-            stream.renew(grown=True)
-            stream.prime(condition.after + 1)
-
-    def _stream(self, query: Query, after: int) -> Stream:
-        return stream_of(query, self._keys, self._fetch, after=after)
 
     def _fetch(self, begin: bytes, end: bytes, limit: int, reverse: bool) -> RangeRead:
         assert self._transaction is not None
@@ -72,15 +68,14 @@ class Judgement:
         return judge_ids([(id, position_of_value(read.value) or None) for id, read in zip(ids, reads, strict=True)])
 
     def _judge_queries(self) -> Steps[Verdict | None]:
-        if self._unless is not None:
-            position = yield from self._unless.seek(0)
-            if position is not None:
+        for condition, stream, rank in self._guards:
+            position = yield from stream.seek(rank)
+            if position is None:
+                continue
+            if condition is None:
                 return Placed(position, position, already=True)
-        for condition, stream in zip(self._append.conditions, self._conditions, strict=True):
-            position = yield from stream.seek(condition.after + 1)
-            if position is not None:
-                [conflict] = yield from fetch_events([position], self._keys, self._fetch)
-                return Conflicting(condition, position, conflict)
+            [conflict] = yield from fetch_events([position], self._keys, self._fetch)
+            return Conflicting(condition, position, conflict)
         return None
 
     def _judge_checkpoint(self, transaction: Transaction) -> Steps[Verdict | None]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from .binding import Connection, KeyValue, Reads, Reply
-from .waiting import Steps
+from .waiting import Steps, result
 
 
 class RangeRead:
@@ -27,9 +27,7 @@ class RangeRead:
         begin, end, limit, reverse = self._range
         found: list[KeyValue] = []
         while True:
-            future = self._reply.first
-            yield future
-            reply: Reply = future.wait()
+            reply: Reply = yield from result(self._reply)
             rows, count, more = reply
             found += rows
             if not more or not count or limit == count:

@@ -9,13 +9,11 @@ a throttling cluster, or no answer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from ...errors import StoreError, StoreUnavailable
 from .binding import Connection, Transaction
-from .waiting import Steps
-
-Result = TypeVar("Result")
+from .waiting import Result, Steps
 
 NOT_COMMITTED: Final = 1020
 TIMED_OUT: Final = 1031

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from ...address import Address
 from ...errors import InvalidInput
 from .engine import RemoteEngine
-from .transport import Transport
+from .transport import Transport, tls_context
 
 KEY_VARIABLE: Final = "FENCEPOST_API_KEY"
 
@@ -60,12 +60,9 @@ def connect(
     transport = Transport(
         host,
         port,
-        secure=parts.scheme == "https",
+        tls=tls_context(ca_file, client_certificate, client_key) if parts.scheme == "https" else None,
         path=parts.path.rstrip("/"),
         key=key or in_address or os.environ.get(KEY_VARIABLE),
-        ca_file=ca_file,
-        client_certificate=client_certificate,
-        client_key=client_key,
         insecure=insecure,
         most=connections,
     )

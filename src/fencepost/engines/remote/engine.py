@@ -75,17 +75,19 @@ class RemoteEngine:
         left = dict(enumerate(appends))
         seen = self._seen
         repeated = False
-        deadline = self._deadline()
+        deadline = monotonic() + self._patience_s
         while left:
             body = rows.encode([rows.append_row(append) for append in left.values()])
             try:
-                answer = self._answered("POST", "/v1/appends", body)
+                answer = self._request("POST", "/v1/appends", body, ROWS, repeat_lost=False)
             except Lost as error:
                 for index in [index for index, append in left.items() if not _is_repeatable(append)]:
                     del left[index]
                     verdicts[index] = Failed(_unknown(error))
                 repeated = True
-                self._pause_or_raise(deadline, _unknown(error))
+                if monotonic() + FIRST_PAUSE_S > deadline or self._closed:
+                    raise _unknown(error) from error
+                pause(FIRST_PAUSE_S)
                 continue
             except StoreUnavailable as error:
                 if repeated:  # this try changed nothing, but an earlier one may have
@@ -118,7 +120,7 @@ class RemoteEngine:
             yield from begun.rest
 
     def head(self) -> int:
-        head = from_wire(_parse_head(self._repeated("GET", "/v1/head").body)["head"], "head")
+        head = from_wire(_parse_head(self._request("GET", "/v1/head").body)["head"], "head")
         self._seen = max(getattr(self, "_seen", 0), head)
         return head
 
@@ -147,13 +149,13 @@ class RemoteEngine:
             abort(connection)
 
     def checkpoint(self, name: str) -> int:
-        answer = self._repeated("GET", f"/v1/checkpoints/{quote(name, safe='')}")
+        answer = self._request("GET", f"/v1/checkpoints/{quote(name, safe='')}")
         return from_wire(msgspec.json.decode(answer.body)["position"], "position")
 
     def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
         while True:
             path = f"/v1/recorded?after={after}&upto={upto}&limit={PAGE_EVENTS}"
-            found = rows.decode_recorded(self._repeated("GET", path, headers=ROWS).body)
+            found = rows.decode_recorded(self._request("GET", path, headers=ROWS).body)
             if not found:
                 return
             page = [rows.recorded_from(row) for row in found]
@@ -163,7 +165,7 @@ class RemoteEngine:
     def restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend] = ()) -> None:
         body = rows.encode((rows.stored_rows(events), [rows.recorded_row(append) for append in appends]))
         try:
-            self._answered("POST", "/v1/restore", body)
+            self._request("POST", "/v1/restore", body, ROWS, repeat_lost=False)
         except Lost as error:
             if self.head() < events[-1].position:  # a restore is stored as a whole, and nothing else is above it
                 raise _unknown(error) from error
@@ -193,22 +195,23 @@ class RemoteEngine:
         row = rows.ReadRow(
             rows.query_row(query), to_wire(after), None if upto is None else to_wire(upto), limit, backwards
         )
-        return rows.decode_page(self._repeated("POST", "/v1/read", rows.encode(row), ROWS).body)
+        return rows.decode_page(self._request("POST", "/v1/read", rows.encode(row), ROWS).body)
 
-    def _repeated(
-        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        *,
+        repeat_lost: bool = True,
     ) -> Answer:
-        """The answer to a request that changes nothing, so that it can be sent again."""
-        return self._tried(method, path, body, headers, repeat_lost=True)
+        """The answer to a request, which is sent again if it changes nothing or the server has not seen it.
 
-    def _answered(self, method: str, path: str, body: bytes) -> Answer:
-        """The answer to a request that may change the store. Raises `Lost` if it is unknown whether it did."""
-        return self._tried(method, path, body, ROWS, repeat_lost=False)
-
-    def _tried(
-        self, method: str, path: str, body: bytes | None, headers: dict[str, str] | None, *, repeat_lost: bool
-    ) -> Answer:
-        deadline = self._deadline()
+        With `repeat_lost=False`, for a request that may change the store, `Lost` is raised if it is unknown whether it
+        did.
+        """
+        deadline = monotonic() + self._patience_s
         pause_s = FIRST_PAUSE_S
         while True:
             if self._closed:
@@ -235,11 +238,6 @@ class RemoteEngine:
                 return verdict
         return Placed(verdict.first, verdict.last)  # stored by this call: it was not there when the call began
 
-    def _pause_or_raise(self, deadline: float, error: StoreError) -> None:
-        if monotonic() + FIRST_PAUSE_S > deadline or self._closed:
-            raise error
-        pause(FIRST_PAUSE_S)
-
     def _checked(self, answer: Answer) -> Answer:
         """The answer, if it is a success; otherwise the error that it stands for."""
         if answer.status < 300 and answer.media_type in (rows.MEDIA_TYPE, JSON):
@@ -254,9 +252,6 @@ class RemoteEngine:
         if answer.status in (429, 503) and given.outcome != "unknown":
             raise Busy(given.detail, answer.headers.get("Retry-After"))
         raise error_from(given)
-
-    def _deadline(self) -> float:
-        return monotonic() + self._patience_s
 
 
 class Busy(StoreUnavailable):

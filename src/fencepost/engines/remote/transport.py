@@ -17,6 +17,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from ipaddress import ip_address
 from typing import Final, NamedTuple
@@ -30,7 +31,6 @@ except ImportError:  # it is optional
     propagate = trace = None  # type: ignore[assignment]
 
 CONNECT_TIMEOUT_S: Final = 5.0
-DEFAULT_PORTS: Final = {False: 80, True: 443}
 
 
 class NotSent(StoreUnavailable):
@@ -56,24 +56,21 @@ class Transport:
         host: str,
         port: int | None,
         *,
-        secure: bool,
+        tls: ssl.SSLContext | None,
         path: str,
         key: str | None,
-        ca_file: str | None,
-        client_certificate: str | None,
-        client_key: str | None,
         insecure: bool,
         most: int,
     ) -> None:
-        if key is not None and not (secure or insecure or is_this_machine(host)):
+        if key is not None and not (tls or insecure or is_this_machine(host)):
             raise InvalidInput(
                 "key",
                 f"an API key is not sent to {host} without TLS: use https, or insecure=True if the network is safe",
             )
-        self.server = f"{host}:{port or DEFAULT_PORTS[secure]}"
+        self.server = f"{host}:{port or (443 if tls else 80)}"
         self._host, self._port, self._path = host, port, path
         self._headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        self._tls = _tls_context(ca_file, client_certificate, client_key) if secure else None
+        self._tls = tls
         self._lock = threading.Lock()
         self._idle: list[HTTPConnection] = []
         self._busy: set[HTTPConnection] = set()
@@ -167,10 +164,8 @@ def abort(connection: HTTPConnection) -> None:
     """Make the thread that waits for an answer on this connection return with `Lost`."""
     sock = connection.sock
     if sock is not None:
-        try:
+        with suppress(OSError):  # the connection has ended already
             sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return  # the connection has ended already
 
 
 def is_this_machine(host: str) -> bool:
@@ -219,7 +214,7 @@ def _is_usable(connection: HTTPConnection) -> bool:
     return not poller.poll(0)
 
 
-def _tls_context(ca_file: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
+def tls_context(ca_file: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca_file)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
