@@ -14,9 +14,9 @@ import pytest
 from deltalake import DeltaTable
 
 from fencepost import InvalidInput, StoreUnavailable
-from fencepost.engines.lake.storage import storage_of
-from fencepost.spark.formats import DataFile, FileTable, State, catalog_named, commit_at, table_of
-from fencepost.spark.formats.catalogs import CatalogName, identifier, opened
+from fencepost.engines.lake.paths import storage_of
+from fencepost.spark.formats import CatalogName, Change, DataFile, FileTable, State, commit_at, table_of
+from fencepost.spark.formats.catalogs import identifier, opened
 
 SCHEMA = pa.schema([pa.field("position", pa.int64(), nullable=False), ("text", pa.string())])
 
@@ -30,7 +30,7 @@ class Made:
 
     def commit(self, add: Sequence[DataFile] = (), remove: Sequence[DataFile] = (), **more: Any) -> None:
         names = [file.name for file in remove]
-        self.table.commit(self.table.state(), add, names, **{"properties": {}, **more})
+        self.table.commit(self.table.state(), Change(add, names, **{"properties": {}, **more}))
 
     def written(self, first: int, last: int) -> DataFile:
         path = self.folder / f"{first}-{last}.parquet"
@@ -107,7 +107,7 @@ def test_a_commit_is_refused_if_another_was_made_since_the_state_was_read(table:
     state = table.table.state()
     table.commit([two], position=4)
     with pytest.raises(StoreUnavailable, match="another process has changed the table"):
-        table.table.commit(state, [], [one.name], position=5, properties={})
+        table.table.commit(state, Change([], [one.name], 5, {}))
     assert table.table.state().commits[-1].position == 4
     assert table.table.state().files == {one.name, two.name}
 
@@ -126,7 +126,7 @@ def test_of_two_first_commits_one_is_refused(table: Made) -> None:
     nothing = table.table.state()
     table.commit([one], position=2)
     with pytest.raises(StoreUnavailable, match="another process has changed the table"):
-        table.table.commit(nothing, [two], [], position=4, properties={})
+        table.table.commit(nothing, Change([two], [], 4, {}))
     assert table.table.state().files == {one.name}
 
 
@@ -148,7 +148,7 @@ def test_an_iceberg_table_that_was_only_created_takes_no_commit_on_a_state_that_
     created = table.table.state()
     table.commit([one], position=2)
     with pytest.raises(StoreUnavailable, match="another process has changed the table"):
-        table.table.commit(created, [two], [], position=4, properties={})
+        table.table.commit(created, Change([two], [], 4, {}))
     assert table.table.state().files == {one.name}
 
 
@@ -174,7 +174,7 @@ def test_tables_of_two_places_in_one_catalog_have_different_names(tmp_path: Path
 )
 def test_a_catalog_is_checked(name: str | None, table: str | None, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
-        catalog_named(name, table, fields=("first", "second"))
+        CatalogName.of(name, table, fields=("first", "second"))
 
 
 def test_an_unknown_catalog_and_one_that_cannot_be_opened_are_refused(

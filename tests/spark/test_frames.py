@@ -19,6 +19,7 @@ import fencepost.spark
 from fencepost import AppendCondition, Event, InvalidInput, Query, StoreUnavailable
 from fencepost.decisions import encode
 from fencepost.engines.lake.files import LakeManifest, existing_manifest, write_lake_manifest
+from fencepost.engines.lake.paths import storage_of
 from fencepost.spark import View, audit, events, fold, lake, match, snapshot, tables, use_lake, what_if
 from fencepost.spark.lake import writing
 
@@ -128,8 +129,8 @@ def test_filters_are_pushed_and_skip_row_groups_and_columns(
     (folder / "events").mkdir(parents=True)
     chunk = len(stored(log))
     scan = fencepost.spark.scanning.scan_of(fencepost.spark.basics.address_of(log))
-    files = [writing.write_chunk(scan, folder, *range) for range in ((0, 500), (500, chunk))]
-    write_lake_manifest(folder, LakeManifest(files=tuple(files)))
+    files = [writing.write_chunk(scan, storage_of(folder), *range) for range in ((0, 500), (500, chunk))]
+    write_lake_manifest(storage_of(folder), LakeManifest(files=tuple(files)))
     whole = events(spark, f"lake:{folder}")
     assert scanned(whole.select("type")) == {"numFiles": 2, "numOutputRows": chunk}
     assert "ReadSchema: struct<type:string>" in plan_of(whole.select("type"))

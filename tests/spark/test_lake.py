@@ -21,6 +21,7 @@ import fencepost
 from fencepost import Event, FormatUnsupported, InvalidInput, Query, StoreCorrupt, StoreError, StoreUnavailable
 from fencepost.address import Address
 from fencepost.engines.lake.files import LakeFile, LakeManifest, existing_manifest, problem_of, write_lake_manifest
+from fencepost.engines.lake.paths import storage_of
 from fencepost.engines.lake.reading import read_files
 from fencepost.spark import lake
 from fencepost.spark.lake import exporting as exporting_module
@@ -70,7 +71,7 @@ def test_an_export_that_was_killed_after_a_file_and_before_the_manifest_is_repea
     spark: SparkSession, log: str, exported: Path
 ) -> None:
     manifest = existing_manifest(exported)
-    write_lake_manifest(exported, LakeManifest(files=manifest.files[:1]))
+    write_lake_manifest(storage_of(exported), LakeManifest(files=manifest.files[:1]))
     (exported / manifest.files[2].path).write_bytes(b"torn")
     lake.export(spark, log, str(exported), chunk=200)
     assert lake.verify(spark, str(exported)) == []
@@ -80,10 +81,10 @@ def test_an_export_that_was_killed_after_a_file_and_before_the_manifest_is_repea
 def test_what_a_killed_export_has_left_is_found_and_removed(spark: SparkSession, log: str, exported: Path) -> None:
     """The log has grown since, so that the next export cuts it in another way."""
     manifest = existing_manifest(exported)
-    write_lake_manifest(exported, LakeManifest(files=manifest.files[:2]))
+    write_lake_manifest(storage_of(exported), LakeManifest(files=manifest.files[:2]))
     (exported / "events" / f".{'0' * 32}").touch()
     (exported / "events" / "notes.txt").touch()
-    with exporting(exported):
+    with exporting(storage_of(exported)):
         assert lake.verify(spark, str(exported)) == [], "a running export would have such files as well"
     assert [problem.partition(":")[0] for problem in lake.verify(spark, str(exported))] == [
         f"events/.{'0' * 32}",
@@ -108,7 +109,7 @@ def test_one_export_runs_at_a_time(
     spark: SparkSession, log: str, exported: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exporting_module, "PATIENCE_S", 0.5)
-    with exporting(exported), pytest.raises(StoreUnavailable, match="another process is exporting"):
+    with exporting(storage_of(exported)), pytest.raises(StoreUnavailable, match="another process is exporting"):
         lake.export(spark, log, str(exported))
 
 
@@ -144,7 +145,7 @@ def test_partitions_of_a_lake_are_balanced_by_its_rows(tmp_path: Path) -> None:
         LakeFile(path="x", after=after, upto=upto, first=after + 1, last=upto, rows=100, bytes=0, sha256="")
         for after, upto in ((0, 100), (100, 10_000))
     )
-    write_lake_manifest(tmp_path, LakeManifest(files=files))
+    write_lake_manifest(storage_of(tmp_path), LakeManifest(files=files))
     scan = LakeScan(str(tmp_path))
     assert scan.borders(None, Selection(0, 10_000), 4) == [50, 100, 5_050]  # type: ignore[arg-type]
 
@@ -153,8 +154,8 @@ def test_row_groups_that_cannot_match_are_never_read(log: str, tmp_path: Path, m
     monkeypatch.setattr(writing, "ROW_GROUP_EVENTS", 100)
     lake_folder = tmp_path / "lake"
     (lake_folder / "events").mkdir(parents=True)
-    file = writing.write_chunk(StoreScan(Address.parse(log)), lake_folder, 0, len(stored(log)))
-    write_lake_manifest(lake_folder, LakeManifest(files=(file,)))
+    file = writing.write_chunk(StoreScan(Address.parse(log)), storage_of(lake_folder), 0, len(stored(log)))
+    write_lake_manifest(storage_of(lake_folder), LakeManifest(files=(file,)))
     read: list[int] = []
     original = pq.ParquetFile.iter_batches
 
@@ -165,7 +166,7 @@ def test_row_groups_that_cannot_match_are_never_read(log: str, tmp_path: Path, m
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", watched)
     for selection in (Selection(150, 250), Selection(0, 10**6, types=frozenset({"WalletOpened"}))):
         bounds = {"after": selection.after, "upto": selection.upto, "types": selection.types}
-        list(read_files(lake_folder, ["position"], **bounds))
+        list(read_files(storage_of(lake_folder), ["position"], **bounds))
     assert read == [1, 2, 0, 1, 2, 3, 4]  # the last group holds nothing but odd ones
 
 
@@ -194,10 +195,10 @@ def test_verify_finds_what_is_wrong(spark: SparkSession, exported: Path, how: st
 
 def test_verify_looks_into_the_files_not_only_at_their_checksums(exported: Path) -> None:
     (first, *_) = existing_manifest(exported).files
-    assert problem_of(exported, first) == ""
-    assert "200 events up to 200" in problem_of(exported, msgspec.structs.replace(first, rows=199))
+    assert problem_of(storage_of(exported), first) == ""
+    assert "200 events up to 200" in problem_of(storage_of(exported), msgspec.structs.replace(first, rows=199))
     shifted = msgspec.structs.replace(first, after=first.first)
-    assert "follows on" in problem_of(exported, shifted)
+    assert "follows on" in problem_of(storage_of(exported), shifted)
 
 
 @pytest.mark.parametrize("bit", [0, 2, 5])
@@ -209,8 +210,8 @@ def test_a_flipped_bit_never_gives_other_events(tmp_path: Path, bit: int) -> Non
             [Event("Paid", tags={f"wallet:{number % 7}"}, data=b"%d" % (number * 7919)) for number in range(50)]
         )
     (folder / "events").mkdir(parents=True)
-    file = writing.write_chunk(StoreScan(Address.parse(log)), folder, 0, 50)
-    write_lake_manifest(folder, LakeManifest(files=(file,)))
+    file = writing.write_chunk(StoreScan(Address.parse(log)), storage_of(folder), 0, 50)
+    write_lake_manifest(storage_of(folder), LakeManifest(files=(file,)))
     whole = (folder / file.path).read_bytes()
     footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")  # on a broken one, pyarrow itself may abort
     expected, refused = stored(log), 0
@@ -240,14 +241,14 @@ def test_verify_says_when_a_file_is_no_file_of_a_lake(spark: SparkSession, expor
     (exported / first.path).write_bytes(b"no Parquet")
     digest = sha256(b"no Parquet").hexdigest()
     claimed = msgspec.structs.replace(first, bytes=len(b"no Parquet"), sha256=digest)
-    write_lake_manifest(exported, LakeManifest(files=(claimed, *others)))
+    write_lake_manifest(storage_of(exported), LakeManifest(files=(claimed, *others)))
     (problem,) = lake.verify(spark, str(exported))
     assert problem.startswith(f"{first.path}: not a file of a lake")
 
 
 def test_a_manifest_with_a_gap_is_refused(exported: Path) -> None:
     manifest = existing_manifest(exported)
-    write_lake_manifest(exported, LakeManifest(files=(manifest.files[0], manifest.files[2])))
+    write_lake_manifest(storage_of(exported), LakeManifest(files=(manifest.files[0], manifest.files[2])))
     with pytest.raises(StoreCorrupt, match="does not follow"):
         existing_manifest(exported)
 

@@ -13,6 +13,7 @@ from fencepost import Event, Query, SequencedEvent
 from fencepost.address import Address
 from fencepost.buckets import matches
 from fencepost.engines.lake.files import LakeManifest, write_lake_manifest
+from fencepost.engines.lake.paths import storage_of
 from fencepost.spark.lake import writing
 from fencepost.spark.scanning import Selection
 from fencepost.spark.scanning.lake import LakeScan
@@ -29,8 +30,8 @@ def exported(log: list[Event], folder: Path) -> list[SequencedEvent]:
         store.append(log)
         stored = list(store.read())
     (folder / "events").mkdir()
-    file = writing.write_chunk(StoreScan(Address.parse(address)), folder, 0, len(log))
-    write_lake_manifest(folder, LakeManifest(files=(file,)))
+    file = writing.write_chunk(StoreScan(Address.parse(address)), storage_of(folder), 0, len(log))
+    write_lake_manifest(storage_of(folder), LakeManifest(files=(file,)))
     return stored
 
 

@@ -15,11 +15,10 @@ from pyiceberg.table import StaticTable
 import fencepost
 from fencepost import Event, InvalidInput
 from fencepost.engines.lake.files import EVENTS, LakeFile, LakeManifest
-from fencepost.engines.lake.storage import storage_of
+from fencepost.engines.lake.paths import storage_of
 from fencepost.spark.basics import address_of
-from fencepost.spark.lake import table_version
+from fencepost.spark.lake import table_version, tables
 from fencepost.spark.lake.exporting import write_chunk
-from fencepost.spark.lake.tables import LakeTables
 from fencepost.spark.scanning import scan_of
 
 KINDS = ("delta", "iceberg")
@@ -33,13 +32,12 @@ def files(tmp_path: Path) -> list[LakeFile]:
         store.append([Event(f"Type{number % 3}", data=b"%d" % number, tags={f"n:{number}"}) for number in range(30)])
     scan = scan_of(address_of(path))
     (tmp_path / "lake" / EVENTS).mkdir(parents=True)
-    return [write_chunk(scan, tmp_path / "lake", after, after + 10) for after in (0, 10, 20)]
+    return [write_chunk(scan, storage_of(tmp_path / "lake"), after, after + 10) for after in (0, 10, 20)]
 
 
 def sync(kind: str, tmp_path: Path, *files: LakeFile) -> None:
-    LakeTables(delta=kind == "delta", iceberg=kind == "iceberg").sync(
-        storage_of(tmp_path / "lake"), LakeManifest(files=files)
-    )
+    storage = storage_of(tmp_path / "lake")
+    tables.sync([tables.lake_table(storage, kind)], storage, LakeManifest(files=files))
 
 
 def read(kind: str, tmp_path: Path, version: int | None = None) -> pa.Table:

@@ -29,7 +29,7 @@ from fencepost import AppendCondition, Event, InvalidInput, Query, StoreError, S
 from fencepost.engines.lake import segments
 from fencepost.engines.lake.entries import LakeFile
 from fencepost.engines.lake.files import existing_manifest, strays, write_lake_manifest
-from fencepost.engines.lake.storage import storage_of
+from fencepost.engines.lake.paths import storage_of
 from fencepost.spark import lake
 from fencepost.spark.lake import compacting, exporting, verifying
 from fencepost.storage import objects
@@ -40,10 +40,9 @@ MANIFEST = "bucket/lakes/wallet/manifest.json"
 NO_SPARK: Any = None
 
 
-def here(spark: Any, inputs: Sequence[Any], work: Callable[[Any], Iterator[Any]]) -> list[LakeFile]:
+def here(spark: Any, inputs: Sequence[Any], work: Callable[[Any], LakeFile]) -> list[LakeFile]:
     """The tasks of a round, in this process."""
-    lines = [line for each in inputs for batch in work(each) for line in batch.column("line").to_pylist()]
-    return [msgspec.json.decode(line, type=LakeFile) for line in lines]
+    return [work(each) for each in inputs]
 
 
 @pytest.fixture
@@ -143,7 +142,7 @@ def test_of_two_exports_one_commits_and_the_other_reports_it(
         held_commit(s3, lambda: export(log), lambda: done.append(export(log)))
     assert done == [lake.Exported(3, 411, 511)]
     assert lake.verify(NO_SPARK, URL) == []
-    assert len(strays(URL, existing_manifest(URL))) == 3, "the files of the one that lost"
+    assert len(strays(storage_of(URL), existing_manifest(URL))) == 3, "the files of the one that lost"
 
 
 def test_an_export_that_lost_looks_again_and_finds_nothing_to_do(s3: MockS3, log: str) -> None:
@@ -158,9 +157,9 @@ def test_a_live_export_whose_files_were_removed_never_commits_them(s3: MockS3, l
     export(log, upto=100)
 
     def remove() -> None:
-        assert strays(URL, existing_manifest(URL))
+        assert strays(storage_of(URL), existing_manifest(URL))
         lake.compact(NO_SPARK, URL, retain_s=0)
-        assert strays(URL, existing_manifest(URL)) == []
+        assert strays(storage_of(URL), existing_manifest(URL)) == []
 
     assert held_commit(s3, lambda: export(log), remove) == lake.Exported(3, 411, 511), "it wrote them again"
     assert lake.verify(NO_SPARK, URL) == []
@@ -172,7 +171,7 @@ def test_the_files_of_a_live_export_stay_for_an_hour(s3: MockS3, log: str) -> No
 
     def meanwhile() -> None:
         lake.compact(NO_SPARK, URL)
-        found.extend(strays(URL, existing_manifest(URL)))
+        found.extend(strays(storage_of(URL), existing_manifest(URL)))
         assert lake.verify(NO_SPARK, URL) == []
 
     assert held_commit(s3, lambda: export(log), meanwhile) == lake.Exported(3, 411, 511)
@@ -201,13 +200,13 @@ def test_an_export_that_is_killed_before_its_commit_changes_nothing(s3: MockS3, 
     killed = subprocess.run([sys.executable, "-c", KILLED, log], env=same_path(), capture_output=True, timeout=240)
     assert killed.returncode == -9, killed.stderr
     assert existing_manifest(URL) == before
-    left = strays(URL, before)
+    left = strays(storage_of(URL), before)
     assert len(left) == 3
     for key in s3.keys("/events/"):
         s3.objects[key].written_s -= 7_200
     assert [problem.partition(":")[0] for problem in lake.verify(NO_SPARK, URL)] == left
     assert export(log) == lake.Exported(3, 411, 511)
-    assert strays(URL, existing_manifest(URL)) == []
+    assert strays(storage_of(URL), existing_manifest(URL)) == []
     assert lake.verify(NO_SPARK, URL) == []
 
 
@@ -262,8 +261,8 @@ def test_a_long_list_of_files_has_segments(s3: MockS3, monkeypatch: pytest.Monke
         LakeFile(path=f"{at}", after=at, upto=at + 1, first=at + 1, last=at + 1, rows=1, bytes=0, sha256="")
         for at in range(9)
     )
-    manifest = write_lake_manifest(URL, fencepost.engines.lake.entries.LakeManifest(files=files[:6]))
-    write_lake_manifest(URL, msgspec.structs.replace(manifest, files=files))
+    manifest = write_lake_manifest(storage_of(URL), fencepost.engines.lake.entries.LakeManifest(files=files[:6]))
+    write_lake_manifest(storage_of(URL), msgspec.structs.replace(manifest, files=files))
     found = existing_manifest(URL)
     assert (found.files, len(found.segments)) == (files, 1)
 

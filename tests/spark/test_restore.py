@@ -28,6 +28,7 @@ from fencepost import (
 )
 from fencepost.address import Address
 from fencepost.engines.lake.files import LakeManifest, existing_manifest, write_lake_manifest
+from fencepost.engines.lake.paths import storage_of
 from fencepost.engines.sqlite import verify
 from fencepost.spark import lake
 from fencepost.spark.lake import exporting
@@ -170,10 +171,10 @@ def test_a_damaged_lake_restores_nothing(log: str, tmp_path: Path, kind: str) ->
             store.append([Event("A")])
     (tmp_path / "lake").mkdir()
     files = tuple(
-        exporting.write_chunk(StoreScan(Address.parse(str(source))), tmp_path / "lake", at, at + 10)
+        exporting.write_chunk(StoreScan(Address.parse(str(source))), storage_of(tmp_path / "lake"), at, at + 10)
         for at in (0, 10, 20)
     )
-    write_lake_manifest(tmp_path / "lake", LakeManifest(files=files))
+    write_lake_manifest(storage_of(tmp_path / "lake"), LakeManifest(files=files))
     damaged = files[2].path if kind == "events" else files[2].appends.path  # type: ignore[union-attr]
     content = bytearray((tmp_path / "lake" / damaged).read_bytes())
     content[len(content) // 2] ^= 1

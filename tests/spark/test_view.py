@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ import fencepost
 from fencepost import Event, InvalidInput, StoreUnavailable
 from fencepost.decisions import encode, project
 from fencepost.spark import View, fold, lake
-from fencepost.spark.basics import patiently
+from fencepost.spark.basics.locking import locked, patiently
 from fencepost.spark.folding import log as folding_log
 from fencepost.spark.view import folder as folder_place
 from fencepost.spark.view import layers
 from fencepost.spark.view import views as viewing
-from fencepost.spark.view.folder import PATTERNS, read_view_manifest, refreshing
+from fencepost.spark.view.folder import LOCK, PATTERNS, VIEW, read_view_manifest
+from fencepost.storage import storage_at
 
 
 @pytest.fixture
@@ -39,6 +41,10 @@ def append(path: str, *events: Any) -> int:
 
 def rows(frame: DataFrame) -> list[Any]:
     return frame.orderBy("purse_id").collect()
+
+
+def refreshing(folder: Path) -> AbstractContextManager[None]:
+    return locked(storage_at(folder, VIEW), LOCK, folder=layers.LAYERS)
 
 
 def amounts(frame: DataFrame) -> dict[str, int]:

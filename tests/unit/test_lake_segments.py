@@ -11,7 +11,8 @@ from fencepost import StoreCorrupt
 from fencepost.engines.lake import segments
 from fencepost.engines.lake.entries import LakeFile, LakeManifest
 from fencepost.engines.lake.files import existing_manifest, strays, write_lake_manifest
-from fencepost.engines.lake.retiring import retire, retired_paths, sweep
+from fencepost.engines.lake.paths import storage_of
+from fencepost.engines.lake.retiring import remove, replaced, retire, retired_paths
 
 SEGMENT_FILES, OPEN_FILES = 10, 4
 MANY = 3 * SEGMENT_FILES + OPEN_FILES
@@ -34,7 +35,7 @@ def grown(folder: Path, count: int) -> list[int]:
     manifest, sizes = LakeManifest(), []
     for number in range(count):
         manifest = write_lake_manifest(
-            folder, msgspec.structs.replace(manifest, files=(*manifest.files, entry(number)))
+            storage_of(folder), msgspec.structs.replace(manifest, files=(*manifest.files, entry(number)))
         )
         sizes.append((folder / "manifest.json").stat().st_size)
     return sizes
@@ -46,7 +47,7 @@ def test_the_manifest_has_a_bounded_size_and_lists_every_file(tmp_path: Path) ->
     found = existing_manifest(tmp_path)
     assert found.files == tuple(map(entry, range(MANY)))
     assert len(found.segments) == 3
-    assert strays(tmp_path, found) == []
+    assert strays(storage_of(tmp_path), found) == []
 
 
 def test_a_segment_whose_files_were_merged_is_replaced(tmp_path: Path) -> None:
@@ -54,11 +55,11 @@ def test_a_segment_whose_files_were_merged_is_replaced(tmp_path: Path) -> None:
     before = existing_manifest(tmp_path)
     wide = msgspec.structs.replace(entry(12), upto=15, last=15, rows=3)
     after = msgspec.structs.replace(before, files=(*before.files[:12], wide, *before.files[15:]))
-    write_lake_manifest(tmp_path, after)
+    write_lake_manifest(storage_of(tmp_path), after)
     found = existing_manifest(tmp_path)
     assert found.files == after.files
     assert found.segments[0] == before.segments[0]
-    assert strays(tmp_path, found) == sorted(segment.path for segment in before.segments[1:])
+    assert strays(storage_of(tmp_path), found) == sorted(segment.path for segment in before.segments[1:])
 
 
 def test_a_damaged_or_missing_segment_is_refused(tmp_path: Path) -> None:
@@ -79,11 +80,13 @@ def test_a_replaced_file_stays_until_its_time_is_over(tmp_path: Path) -> None:
     (tmp_path / "events").mkdir()
     for name in ("a", "b", "c"):
         (tmp_path / "events" / name).touch()
-    retire(tmp_path, ["events/a", "events/b", "events/c"], now_s=100)
-    retire(tmp_path, ["events/b"], now_s=150)  # the first compaction was killed before its manifest
-    assert sweep(tmp_path, {"events/c"}, retain_s=60, now_s=159) == 0
-    assert sweep(tmp_path, {"events/c"}, retain_s=60, now_s=160) == 1
+    lake = storage_of(tmp_path)
+    retire(lake, ["events/a", "events/b", "events/c"], now_s=100)
+    retire(lake, ["events/b"], now_s=150)  # the first compaction was killed before its manifest
+    assert not replaced(lake, {"events/c"}, retain_s=60, now_s=159)
+    remove(lake, replaced(lake, {"events/c"}, retain_s=60, now_s=160))
     assert sorted(path.name for path in (tmp_path / "events").iterdir()) == ["b", "c"], "c is listed, b was renewed"
-    assert retired_paths(tmp_path) == {"events/b": 150}
-    assert sweep(tmp_path, {"events/c"}, retain_s=0, now_s=160) == 1
-    assert retired_paths(tmp_path) == {}
+    assert retired_paths(lake) == {"events/b": 150}
+    remove(lake, replaced(lake, {"events/c"}, retain_s=0, now_s=160))
+    assert sorted(path.name for path in (tmp_path / "events").iterdir()) == ["c"]
+    assert retired_paths(lake) == {}

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from fencepost import FormatUnsupported, StoreCorrupt
-from fencepost.manifests import read_manifest, write_manifest
+from fencepost.storage import Contents, Folder, VersionedManifest, commit_manifest, stored_manifest
+
+SHELF = Contents("shelf", "manifest.json", "folder", "writing", "write it again")
 
 
-class Kept(msgspec.Struct, frozen=True):
+class Kept(VersionedManifest, frozen=True):
     format: int = 1
     names: tuple[str, ...] = ()
 
 
 def read(path: Path) -> Kept | None:
-    return read_manifest(path, Kept, name="shelf", newest_format=1)
+    return stored_manifest(Folder(path.parent, SHELF), Kept, newest_format=1)
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "manifest.json"
     assert read(path) is None
-    write_manifest(path, Kept(names=("a",)))
-    write_manifest(path, Kept(names=("a", "b")))
+    commit_manifest(Folder(tmp_path, SHELF), Kept(names=("a",)))
+    commit_manifest(Folder(tmp_path, SHELF), Kept(names=("a", "b")))
     assert read(path) == Kept(names=("a", "b"))
     assert [each.name for each in tmp_path.iterdir()] == ["manifest.json"], "no draft is left behind"
 

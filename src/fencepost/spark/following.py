@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -24,13 +24,11 @@ from .basics import Batch as Batch
 from .basics import Snapshot, absolute_lake, address_of, follow_ranges
 from .frames import Folder, chosen_lake, events, prefix_of
 
-Handler: TypeAlias = Callable[[DataFrame, Batch], object]
-
 
 def follow(
     spark: SparkSession,
     store: str | os.PathLike[str] | Address,
-    handle: Handler,
+    handle: Callable[[DataFrame, Batch], object],
     *,
     checkpoint: str,
     name: str | None = None,

@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from ..address import LAKE
+from ..address import LAKE, hadoop_url, object_url
 from ..errors import InvalidInput
 from ..model import Query
 from .basics import (
@@ -36,7 +36,6 @@ from .basics import (
     bounds_of,
     check_narrowed,
     full_schema,
-    native_folder,
     parse,
     place_of,
 )
@@ -93,7 +92,8 @@ def events(
     if end is not None:
         named["upTo"] = end
     if prefix is None or prefix.lake is None:
-        return _from_store(spark, named, columns)
+        reader = spark.read.format("fencepost").options(**named)
+        return (reader.schema(columns) if columns is not None else reader).load()
     return _from_both(spark, prefix, named, columns)
 
 
@@ -150,7 +150,7 @@ def lake_frame(spark: SparkSession, prefix: Snapshot, names: Sequence[str], *, a
     files = [file for file in prefix.lake.files if file.overlaps(after, upto)]
     if after >= upto or not files:
         return None
-    folder = native_folder(spark, prefix.lake.folder, files[-1])
+    folder = native_folder(spark, prefix.lake.folder, files[-1].path, files[-1].bytes)
     if folder is None:
         source = spark.read.format("fencepost").options(store=f"lake:{prefix.lake.folder}", after=after, upTo=upto)
         return source.schema(StructType([StructField(name, TYPES[name][0]) for name in names])).load()
@@ -164,6 +164,29 @@ def lake_frame(spark: SparkSession, prefix: Snapshot, names: Sequence[str], *, a
     schema = StructType([StructField(name, TYPES[name][0]) for name in read])
     frame = spark.read.schema(schema).options(**READING).parquet(*paths)
     return (frame.where(reduce(and_, within)) if within else frame).select(*names)
+
+
+def native_folder(spark: SparkSession, folder: str, path: str, size: int) -> str | None:
+    """The folder, or URL, as Spark's own readers name it; None if this session cannot open the file at `path` there.
+
+    Spark opens files through Hadoop, those of an object store only if the connector for that store is on the class path
+    and configured. The driver finds that out by asking Spark for the file, which has `size` bytes. If that fails for
+    whatever reason, Python reads the files in the workers, with the credentials of the environment.
+    tests/spark/slow/test_object_lakes_on_spark.py holds this.
+    """
+    url = object_url(folder, "folder")
+    if url is None:
+        # Named as a file of this machine, even if Spark's default file system is another one.
+        return f"file://{folder}"
+    named = hadoop_url(url)
+    if named is None:
+        return None
+    try:
+        # The content is not read: only its length is asked for, by the driver and by a task.
+        found = spark.read.format("binaryFile").load(f"{named}/{path}").select("length").collect()
+    except Exception:  # no connector, no credentials, no such file
+        return None
+    return named if [row["length"] for row in found] == [size] else None
 
 
 def matches(query: Query) -> Column:
@@ -185,11 +208,6 @@ def _setting(store: Store) -> str:
 
 def _is_pattern(folder: str) -> bool:
     return any(sign in folder for sign in PATTERNS)
-
-
-def _from_store(spark: SparkSession, named: dict[str, Any], columns: str | None) -> DataFrame:
-    reader = spark.read.format("fencepost").options(**named)
-    return (reader.schema(columns) if columns is not None else reader).load()
 
 
 def _from_both(spark: SparkSession, prefix: Snapshot, named: dict[str, Any], columns: str | None) -> DataFrame:

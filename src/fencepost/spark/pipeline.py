@@ -14,7 +14,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -44,6 +44,7 @@ class QueryProgress:
     """What a query has reported so far."""
 
     name: str
+    query: StreamingQuery
     batches: int = 0
     rows: int = 0
     seconds: float = 0.0
@@ -57,8 +58,8 @@ class QueryProgress:
         """Rows per second, while the query was processing batches."""
         return self.rows / self.seconds if self.seconds else 0.0
 
-    def listen(self, query: StreamingQuery) -> None:
-        for progress in query.recentProgress:
+    def listen(self) -> None:
+        for progress in self.query.recentProgress:
             batch, rows = progress.batchId, progress.numInputRows
             if batch > self._last and rows:
                 self._last = batch
@@ -66,7 +67,7 @@ class QueryProgress:
                 self.rows += rows
                 self.seconds += dict(progress.durationMs).get("triggerExecution", 0) / 1_000
             self.lag = _lag(progress)
-        self.running = query.isActive
+        self.running = self.query.isActive
 
 
 @dataclass
@@ -75,11 +76,10 @@ class Run:
 
     spark: SparkSession
     queries: list[QueryProgress] = field(default_factory=list)
-    started: list[StreamingQuery] = field(default_factory=list)
 
     def listen(self) -> None:
-        for told, query in zip(self.queries, self.started, strict=True):
-            told.listen(query)
+        for told in self.queries:
+            told.listen()
 
     def stages(self) -> tuple[int, int]:
         """Completed tasks and all tasks of the running stages; 0 and 0 for Spark Connect, which reports none."""
@@ -149,18 +149,17 @@ def run(
     with interruptible():
         try:
             for query in _started(module, spark, address_of(store).text, place, trigger):
-                running.started.append(query)
-                running.queries.append(QueryProgress(query.name or f"query {len(running.started)}"))
-                _follow(running, query, watch, once=every is None)
+                running.queries.append(QueryProgress(query.name or f"query {len(running.queries) + 1}", query))
+                _follow(running, watch, once=every is None)
             if every is not None:
                 _stay(running, watch)
         finally:
-            for query in running.started:
-                if query.isActive:
-                    query.stop()
+            for told in running.queries:
+                if told.query.isActive:
+                    told.query.stop()
             running.listen()
-    for told, query in zip(running.queries, running.started, strict=True):
-        _raise_failure(told, query)
+    for told in running.queries:
+        _raise_failure(told)
     return running
 
 
@@ -186,24 +185,23 @@ def _started(
         yield query
 
 
-def _follow(running: Run, query: StreamingQuery, watch: Watch | None, *, once: bool) -> None:
-    """Wait until the query has ended, or has caught up for the first time."""
-    while query.isActive:
+def _follow(running: Run, watch: Watch | None, *, once: bool) -> None:
+    """Wait until the newest query has ended, or has caught up for the first time."""
+    newest = running.queries[-1]
+    while newest.query.isActive:
         _look(running, watch)
-        status = query.status
+        status = newest.query.status
         waits = not status["isTriggerActive"] and not status["isDataAvailable"]
         if not once and waits and status["message"].startswith("Waiting"):
             break
-    _raise_failure(running.queries[-1], query)
+    _raise_failure(newest)
 
 
 def _stay(running: Run, watch: Watch | None) -> None:
     """Wait until a query has ended or the user presses Ctrl-C, which is a normal end once all queries run."""
-    try:
-        while all(query.isActive for query in running.started):
+    with suppress(KeyboardInterrupt):
+        while all(told.query.isActive for told in running.queries):
             _look(running, watch)
-    except KeyboardInterrupt:
-        return
 
 
 def _look(running: Run, watch: Watch | None) -> None:
@@ -213,8 +211,8 @@ def _look(running: Run, watch: Watch | None) -> None:
     pause(LOOK_EVERY_S)
 
 
-def _raise_failure(told: QueryProgress, query: StreamingQuery) -> None:
-    error = None if query.isActive else query.exception()
+def _raise_failure(told: QueryProgress) -> None:
+    error = None if told.query.isActive else told.query.exception()
     if error is not None:
         told.error = first_lines(str(error))
         raise StoreError(f"query {told.name!r} failed: {told.error}")

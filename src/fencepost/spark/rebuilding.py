@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-import msgspec
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
@@ -23,12 +22,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 from ..consumers import ReadModel
 from ..consumers.handing_over import Builder
 from ..decisions import Projection
-from ..decisions.snapshots import Snapshot, restore
 from ..errors import InvalidInput
 from ..opening import open as open_store
 from ..store import EventStore
 from .basics import Store, bounds_of
-from .folding import POSITION, STATE, Folder, Plan, Saved, grouped, log_of
+from .folding import POSITION, STATE, Folder, Plan, Saved, log_of
 
 # A rebuild needs the state as a whole, so a field needs no column type on Spark. A plan needs at least one column;
 # every class has this one, and it is dropped before anything is folded.
@@ -62,8 +60,7 @@ def rebuild(
         log = log_of(spark, address, plan, upto=opened.head() if upto is None else upto)
         if builder.reached >= log.upto:
             return builder.reached
-        folder = Folder(plan, log.position, saving=True)
-        folded = grouped(log.rows, plan, partitions).mapInArrow(folder, plan.saved_schema(log.position))
+        folded = Folder(plan, log.position, saving=True).folded(log.rows, partitions)
         # Folded as a whole before the first row is written: a fold that fails changes nothing.
         rows = folded.select(*plan.keys, POSITION, STATE).persist(StorageLevel.DISK_ONLY)
         try:
@@ -80,8 +77,7 @@ def _projections(
 ) -> Iterator[tuple[tuple[str, ...], Projection]]:
     for number, (*key, position, saved) in enumerate(rows, 1):
         projection = model.columns.instance(tuple(key))
-        state = msgspec.json.decode(bytes(saved), type=Saved)
-        restore(projection, Snapshot(int(position), b"", bytes(state.state)))
+        Saved.restored(projection, int(position), bytes(saved))
         if on_progress is not None and number % EVERY_ROWS == 0:
             on_progress(number)
         yield tuple(key), projection

@@ -9,7 +9,7 @@ the check in one process.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from pyspark.sql.types import DataType, LongType, StringType, StructField, Struc
 from ..consumers import TypesChecked, Unreadable
 from ..consumers.checking import MOST_FAILURES, Trial
 from ..model import SequencedEvent, checked_position
-from .basics import Shipped, Store, arrow_schema, bounds_of, over_tasks, position_type, shipped
+from .basics import Shipped, Store, arrow_schema, bounds_of, over_tasks, parallelism, position_type, shipped
 from .scanning import Scan, Selection, partition, scan_of, to_spark
 
 NEEDED: Final = ("position", "type", "data", "metadata")
@@ -51,11 +51,11 @@ def check_types(
         head = opened.head()
         end = head if upto is None else min(upto, head)
         parts = partition(scan, opened, Selection(after, end, types=frozenset(trial.declared)))
-    decode = Decoder(scan, tuple(map(shipped, given)), sample, position)
-    at_once = max(_parallelism(spark), -(-len(parts) // ROUNDS))
+    decode = partial(_decode, scan, tuple(map(shipped, given)), sample, position)
+    at_once = max(parallelism(spark), -(-len(parts) // ROUNDS))
     for first in range(0, len(parts), at_once):
         chosen = parts[first : first + at_once]
-        for row in over_tasks(spark, chosen, decode.read, decode.schema).collect():
+        for row in over_tasks(spark, chosen, decode, _schema(position)).collect():
             if row["position"] is None:
                 trial.decoded[row["type"]] += row["decoded"]
             else:
@@ -67,47 +67,37 @@ def check_types(
     return TypesChecked(trial.decoded, sorted(trial.unreadable, key=lambda each: each.position)[:MOST_FAILURES])
 
 
-def _parallelism(spark: SparkSession) -> int:
-    """How many tasks run at once. Spark Connect does not say; 4 then makes a few more rounds."""
-    return max(1, spark.sparkContext.defaultParallelism) if isinstance(spark, SparkSession) else 4
+def _schema(position: DataType) -> StructType:
+    """A row for each type, with how many were decoded, and one for each event that could not be."""
+    return StructType(
+        [
+            StructField("type", StringType()),
+            StructField("decoded", LongType()),
+            StructField("position", position),
+            StructField("reason", StringType()),
+        ]
+    )
 
 
-@dataclass(frozen=True)
-class Decoder:
-    """Decodes a part of the log; in a worker."""
+def _decode(
+    scan: Scan, classes: tuple[Shipped, ...], sample: int, position: DataType, part: Selection
+) -> Iterator[pa.RecordBatch]:
+    """Decode a part of the log; in a worker."""
+    trial = Trial([each.load() for each in classes], sample)
+    for event in _events(scan, position, part):
+        trial.add(event)
+        if len(trial.unreadable) >= MOST_FAILURES:
+            break
+    rows = [{"type": type, "decoded": count} for type, count in trial.decoded.items()]
+    rows += [{"type": each.type, "position": each.position, "reason": each.reason} for each in trial.unreadable]
+    yield pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(_schema(position)))
 
-    scan: Scan
-    classes: tuple[Shipped, ...]
-    sample: int
-    position: DataType
 
-    @property
-    def schema(self) -> StructType:
-        """A row for each type, with how many were decoded, and one for each event that could not be."""
-        return StructType(
-            [
-                StructField("type", StringType()),
-                StructField("decoded", LongType()),
-                StructField("position", self.position),
-                StructField("reason", StringType()),
-            ]
-        )
-
-    def read(self, part: Selection) -> Iterator[pa.RecordBatch]:
-        trial = Trial([each.load() for each in self.classes], self.sample)
-        for event in self._events(part):
-            trial.add(event)
-            if len(trial.unreadable) >= MOST_FAILURES:
-                break
-        rows = [{"type": type, "decoded": count} for type, count in trial.decoded.items()]
-        rows += [{"type": each.type, "position": each.position, "reason": each.reason} for each in trial.unreadable]
-        yield pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(self.schema))
-
-    def _events(self, part: Selection) -> Iterator[SequencedEvent]:
-        wanted = arrow_schema(NEEDED, self.position)
-        assert part.types is not None
-        for stored in self.scan.batches(part, wanted.names):
-            columns = [to_spark(stored, wanted).column(name).to_pylist() for name in NEEDED]
-            for position, type, data, metadata in zip(*columns, strict=True):
-                if type in part.types:  # a scan may return other types as well
-                    yield SequencedEvent(int(position), type, "[]", data, 0, None, dict(metadata))
+def _events(scan: Scan, position_type: DataType, part: Selection) -> Iterator[SequencedEvent]:
+    wanted = arrow_schema(NEEDED, position_type)
+    assert part.types is not None
+    for stored in scan.batches(part, wanted.names):
+        columns = [to_spark(stored, wanted).column(name).to_pylist() for name in NEEDED]
+        for position, type, data, metadata in zip(*columns, strict=True):
+            if type in part.types:  # a scan may return other types as well
+                yield SequencedEvent(int(position), type, "[]", data, 0, None, dict(metadata))

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TextIO
 from uuid import uuid4
 
@@ -141,13 +141,11 @@ class _Bar:
 
     def _run(self) -> None:
         ended = False
-        try:
+        with suppress(Py4JError):  # the JVM has gone; the code in the block raises the same error
             while not ended:
                 ended = self._ended.wait(DRAW_EVERY_S)  # so that a short block draws nothing but its end
                 done, known = _tasks(self._spark, self._group)
                 self._draw(line(self._label, done, known, time.monotonic() - self._began))
-        except Py4JError:
-            return  # the JVM has gone; the code in the block raises the same error
 
 
 def line(label: str, done: int, known: int, seconds: float) -> str:

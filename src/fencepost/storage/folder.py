@@ -21,9 +21,7 @@ class Folder:
     folder: Path
     contents: Contents
 
-    @property
-    def is_locked(self) -> bool:
-        return True
+    is_locked = True
 
     def name(self, path: str = "") -> str:
         return str(self.folder / path)
@@ -37,11 +35,6 @@ class Folder:
         target.parent.mkdir(exist_ok=True)
         with durable_file(target, replace=replace) as draft:
             yield draft
-
-    def put(self, path: str, content: bytes) -> None:
-        target = self.folder / path
-        target.parent.mkdir(exist_ok=True)
-        write_durably(target, content, replace=True)
 
     def read(self, path: str) -> bytes:
         return (self.folder / path).read_bytes()

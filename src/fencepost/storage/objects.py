@@ -14,7 +14,7 @@ import errno
 import io
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -52,9 +52,7 @@ class Objects:
     url: str
     contents: Contents
 
-    @property
-    def is_locked(self) -> bool:
-        return False
+    is_locked = False
 
     def __reduce__(self) -> tuple[type[Objects], tuple[str, Contents]]:
         return Objects, (self.url, self.contents)  # without the client, which holds credentials
@@ -82,20 +80,13 @@ class Objects:
             draft = Path(folder, "draft")
             draft.touch()
             yield draft
-            if not replace:
-                try:
-                    with self._reporting(path):
-                        obstore.put(self._client, path, draft, use_multipart=False, mode="create")
-                except exceptions.AlreadyExistsError:
-                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.name(path)) from None
-                return
-            in_parts = draft.stat().st_size > PART_BYTES
-            with self._reporting(path):
-                obstore.put(self._client, path, draft, use_multipart=in_parts, chunk_size=PART_BYTES)
-
-    def put(self, path: str, content: bytes) -> None:
-        with self._reporting(path):
-            obstore.put(self._client, path, content, use_multipart=False)
+            in_parts = replace and draft.stat().st_size > PART_BYTES  # only a put as a whole can be conditional
+            mode: PutMode = "overwrite" if replace else "create"
+            try:
+                with self._reporting(path):
+                    obstore.put(self._client, path, draft, use_multipart=in_parts, chunk_size=PART_BYTES, mode=mode)
+            except exceptions.AlreadyExistsError:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.name(path)) from None
 
     def read(self, path: str) -> bytes:
         with self._reporting(path):
@@ -122,11 +113,8 @@ class Objects:
         return [path.removeprefix(f"{folder}/") for path in old]
 
     def delete(self, path: str) -> None:
-        try:
-            with self._reporting(path):
-                obstore.delete(self._client, path)
-        except FileNotFoundError:
-            pass
+        with suppress(FileNotFoundError), self._reporting(path):
+            obstore.delete(self._client, path)
 
     def read_manifest(self) -> tuple[bytes, Version | None] | None:
         try:
@@ -138,7 +126,7 @@ class Objects:
 
     def replace_manifest(self, content: bytes, version: Version | None) -> Version | None:
         try:
-            written = self._put_if(content, version)
+            written = self._put_if(self.contents.manifest, content, version)
         except (exceptions.PreconditionError, exceptions.AlreadyExistsError, StoreUnavailable) as error:
             # The answer to an earlier try of this request may have been lost: then the manifest is this one.
             found = self.read_manifest()
@@ -151,8 +139,11 @@ class Objects:
             self._check_conditions(content)
         return written
 
-    def _put_if(self, content: bytes, version: Version | None) -> Version:
-        """Put the manifest if it has this version; raises obstore's errors if it has another one."""
+    def _put_if(self, path: str, content: bytes, version: Version | None) -> Version:
+        """Replace the object of this version; without a version, create the object. Return the new version.
+
+        If it has another version, or exists already, obstore raises `PreconditionError` or `AlreadyExistsError`.
+        """
         mode: PutMode = "create"
         if version is not None:
             mode = {}
@@ -160,8 +151,8 @@ class Objects:
                 mode["e_tag"] = version[0]
             if version[1] is not None:
                 mode["version"] = version[1]
-        with self._reporting(self.contents.manifest):
-            put = obstore.put(self._client, self.contents.manifest, content, mode=mode)
+        with self._reporting(path):
+            put = obstore.put(self._client, path, content, mode=mode)
         return put["e_tag"], put["version"]
 
     def _check_conditions(self, content: bytes) -> None:
@@ -170,7 +161,7 @@ class Objects:
             return
         for version in (None, (NO_VERSION, None)):
             try:
-                self._put_if(content, version)
+                self._put_if(self.contents.manifest, content, version)
             except (exceptions.PreconditionError, exceptions.AlreadyExistsError):
                 continue
             self.delete(self.contents.manifest)
@@ -184,10 +175,8 @@ class Objects:
 
         The object is put again with its own content, so that it stays as it is in any case.
         """
-        content = self.read(path)
         try:
-            with self._reporting(path):
-                obstore.put(self._client, path, content, mode="create")
+            self._put_if(path, self.read(path), None)
         except exceptions.AlreadyExistsError:
             return False
         return True

@@ -38,12 +38,11 @@ def checked_batches(
             storage.source(path) as source,
             pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=together) as parquet,
         ):
-            groups = [
-                number for number in range(parquet.num_row_groups) if may_hold(parquet.metadata.row_group(number))
-            ]
             missing = 0
-            for number in groups:
+            for number in range(parquet.num_row_groups):
                 group = parquet.metadata.row_group(number)
+                if not may_hold(group):
+                    continue
                 missing += group.num_rows
                 rows = max(1, min(BATCH_ROWS, BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)))
                 for batch in parquet.iter_batches(rows, row_groups=[number], columns=columns):

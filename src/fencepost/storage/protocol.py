@@ -64,9 +64,6 @@ class Storage(Protocol):
         Without `replace`, an existing file stays, and FileExistsError is raised.
         """
 
-    def put(self, path: str, content: bytes) -> None:
-        """Write a whole small file, durably."""
-
     def read(self, path: str) -> bytes:
         """The content; FileNotFoundError if there is no such file."""
 

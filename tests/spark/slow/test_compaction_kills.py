@@ -18,12 +18,12 @@ from fencepost.engines.lake.files import existing_manifest
 
 # Fork before any work: a child does one thing and ends. `steps` counts the calls that change files.
 SCRIPT = """
-import os, shutil, signal, sys, msgspec
+import os, shutil, signal, sys
 from pathlib import Path
 import fencepost
 from fencepost.address import Address
 from fencepost.engines.lake import files
-from fencepost.engines.lake.entries import LakeFile
+from fencepost.engines.lake.paths import storage_of
 from fencepost.spark.lake import compacting, exporting
 from fencepost.spark.scanning.store import StoreScan
 from fencepost.spark.scanning.lake import LakeScan
@@ -33,8 +33,7 @@ store, begun, retain = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])
 folder = begun.with_name("lake")
 
 def here(spark, inputs, work):
-    return [msgspec.json.decode(line, type=LakeFile) for each in inputs for batch in work(each)
-            for line in batch.column("line").to_pylist()]
+    return [work(each) for each in inputs]
 
 os.fsync = lambda file: None  # a kill of the process loses nothing that was written
 exporting.on_spark = compacting.on_spark = here
@@ -60,14 +59,14 @@ def check(again):
     if again:
         run()
     manifest = files.existing_manifest(folder)
-    problems = [files.problem_of(folder, file) for file in manifest.files]
+    problems = [files.problem_of(storage_of(folder), file) for file in manifest.files]
     assert not any(problems), problems
     with LakeScan(str(folder)).open() as lake, fencepost.open(store) as log:
         assert list(lake.read()) == list(log.read(upto=lake.head())), "the lake is not a prefix of the log"
         assert list(lake.recorded()) == list(log.recorded(after=0, upto=lake.head())), "recorded appends differ"
         if again:
             assert lake.head() == log.head()
-            assert files.strays(folder, manifest) == []
+            assert files.strays(storage_of(folder), manifest) == []
 
 def in_child(work):
     child = os.fork()

@@ -14,6 +14,7 @@ from tests.spark.slow.conftest import Cluster, Daemon, Driver, free_port
 import fencepost
 from fencepost import Event
 from fencepost.engines.lake.files import existing_manifest, problem_of, strays
+from fencepost.engines.lake.paths import storage_of
 
 pytestmark = pytest.mark.timeout(900)  # several JVMs start in each, which takes long on a busy machine
 
@@ -89,13 +90,13 @@ def test_a_follower_that_is_killed_again_and_again_leaves_a_sound_lake(tmp_path:
             time.sleep(chance.uniform(0.0, 1.0))
             driver.kill()
             manifest = existing_manifest(folder)
-            assert not any(problem_of(folder, file) for file in manifest.files)
+            assert not any(problem_of(storage_of(folder), file) for file in manifest.files)
             with fencepost.open(f"lake:{folder}") as lake:
                 assert list(lake.read()) == list(store.read(upto=manifest.upto))
     done = Driver(tmp_path, COMPARE + "print('compared')", "local[2]", log, str(folder)).result()
     assert "compared" in done.stdout, done.stderr[-3_000:]
     manifest = existing_manifest(folder)
-    assert strays(folder, manifest) == []
+    assert strays(storage_of(folder), manifest) == []
     assert len(manifest.files) < 20
 
 

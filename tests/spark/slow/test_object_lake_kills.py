@@ -17,6 +17,7 @@ from tests.support.mock_s3 import Kept, MockS3
 import fencepost
 from fencepost import AppendCondition, Event, Query
 from fencepost.engines.lake.files import existing_manifest, strays
+from fencepost.engines.lake.paths import storage_of
 from fencepost.spark import lake
 
 
@@ -67,7 +68,7 @@ def test_a_kill_at_any_request_leaves_a_lake_that_verifies(s3: MockS3, empty: st
                 for key, found in s3.objects.items():  # some hours later
                     s3.objects[key] = Kept(found.content, found.written_s - 7_200)
                 export(empty, chunk=20, retain_s=retain_s)
-                assert strays(URL, existing_manifest(URL)) == []
+                assert strays(storage_of(URL), existing_manifest(URL)) == []
                 assert lake.verify(NO_SPARK, URL) == []
                 assert list(kept.read()) == list(store.read())
                 assert list(kept.recorded()) == list(store.recorded())

@@ -20,7 +20,7 @@ import sys
 import fencepost, fencepost.spark
 from pathlib import Path
 from fencepost.spark import events, fold, lake
-from fencepost.engines.lake.storage import storage_of
+from fencepost.engines.lake.paths import storage_of
 from tests.spark.rows import events_in
 store, url, folder = sys.argv[1:]
 spark = fencepost.spark.session("local[2]")

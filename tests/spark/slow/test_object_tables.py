@@ -36,11 +36,11 @@ from tests.support.mock_s3 import MockS3Apart, mock_s3_apart
 import fencepost
 from fencepost import Event, InvalidInput, StoreError, StoreUnavailable
 from fencepost.engines.lake.files import existing_manifest
-from fencepost.engines.lake.storage import storage_of
+from fencepost.engines.lake.paths import storage_of
 from fencepost.spark import View, fold, lake
-from fencepost.spark.formats import table_of
+from fencepost.spark.formats import Change, table_of
 from fencepost.spark.lake import compacting, exporting, verifying
-from fencepost.spark.lake.tables import LakeTables
+from fencepost.spark.lake.tables import lake_table, sync
 from fencepost.spark.view.files import FilesPlace
 
 pytestmark = pytest.mark.timeout(600)
@@ -207,7 +207,7 @@ def test_a_sync_with_an_older_manifest_takes_the_table_to_the_newest_one(s3: Sto
     export("delta", log, upto=100)
     older = existing_manifest(LAKE)
     export("delta", log)
-    LakeTables(delta=True).sync(storage_of(LAKE), older)
+    sync([lake_table(storage_of(LAKE), "delta")], storage_of(LAKE), older)
     assert events_of(s3.read("delta", f"{LAKE}/events")) == expected(log)
 
 
@@ -392,7 +392,7 @@ def test_a_store_that_ignores_conditions_is_refused(s3: Store) -> None:
     schema = pa.schema([("position", pa.int64())])
     table = table_of("delta", storage_of(VIEW), data="", home="", schema=schema, name="view")
     with pytest.raises(StoreError, match="ignores the header If-None-Match"):
-        table.commit(table.state(), [], [], position=1, properties={})
+        table.commit(table.state(), Change([], [], 1, {}))
     assert s3.mock.keys() == []
 
 

@@ -5,8 +5,7 @@
     segments    the older part of a long list of files
     retiring    files that a compaction has replaced, until they are removed
     files       the files of a lake, the manifest that lists them, and how one is checked against it
-    storage     which storage a lake is kept in: a folder, or a prefix of an object store
-    paths       folders, also as `file:` URLs, and URLs of object stores; other file systems are refused
+    paths       folders, also as `file:` URLs, and URLs of object stores; other file systems are refused; the storage
     reading     record batches and events from the files of a range of positions
     engine      the read-only engine behind `fencepost.open("lake:FOLDER")`
 

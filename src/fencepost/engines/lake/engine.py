@@ -8,7 +8,6 @@ tests/spark/test_lake.py and tests/spark/test_object_lakes.py compare it with th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import Final, NoReturn
 
 from ...address import Address
@@ -19,9 +18,8 @@ from ...errors import StoreError
 from ...model import Query, RecordedAppend, SequencedEvent
 from .columns import appends_of
 from .files import existing_manifest
-from .paths import lake_location
-from .reading import COLUMNS, events_of, read_files, read_recorded
-from .storage import Place, storage_of
+from .paths import Place, lake_location, storage_of
+from .reading import read_events, read_recorded
 
 PAGE_EVENTS: Final = 1_024
 
@@ -47,9 +45,8 @@ class LakeEngine:
     ) -> Iterator[Sequence[SequencedEvent]]:
         if backwards:
             raise StoreError("a lake is read forwards; read backwards from the store that it was exported from")
-        batches = read_files(self._lake, COLUMNS, after=after, upto=upto)
         page: list[SequencedEvent] = []
-        for event in chain.from_iterable(map(events_of, batches)):
+        for event in read_events(self._lake, after=after, upto=upto):
             if limit == 0:
                 break
             if matches(event, query):

@@ -59,10 +59,6 @@ class LakeManifest(VersionedManifest, frozen=True, kw_only=True):
         """The lake holds every event up to this position."""
         return self.files[-1].upto if self.files else 0
 
-    @property
-    def rows(self) -> int:
-        return sum(file.rows for file in self.files)
-
     def paths(self) -> set[str]:
         """Every file that belongs to the lake."""
         appends = {file.appends.path for file in self.files if file.appends}

@@ -27,9 +27,9 @@ import pyarrow.parquet as pq
 from ...errors import StoreCorrupt, StoreUnavailable
 from ...storage import Storage, commit_manifest, stored_manifest
 from .entries import MANIFEST, AppendsFile, LakeFile, LakeManifest
+from .paths import Place, storage_of
 from .retiring import retired_paths
 from .segments import MANIFESTS, SEGMENT_NAME, expanded, sealed
-from .storage import Place, storage_of
 
 FORMAT: Final = 2  # 1: the list of files has no segments
 EVENTS: Final = "events"
@@ -50,8 +50,7 @@ def existing_manifest(lake: Place) -> LakeManifest:
     return found
 
 
-def read_lake_manifest(lake: Place) -> LakeManifest | None:
-    storage = storage_of(lake)
+def read_lake_manifest(storage: Storage) -> LakeManifest | None:
     stored = stored_manifest(storage, LakeManifest, newest_format=FORMAT)
     if stored is None:
         return None
@@ -64,12 +63,11 @@ def read_lake_manifest(lake: Place) -> LakeManifest | None:
     return manifest
 
 
-def write_lake_manifest(lake: Place, manifest: LakeManifest) -> LakeManifest:
+def write_lake_manifest(storage: Storage, manifest: LakeManifest) -> LakeManifest:
     """Replace the manifest; returns it with the segments that now hold the older part of its list.
 
     In an object store, `ManifestChanged` is raised if another process has replaced the manifest since it was read.
     """
-    storage = storage_of(lake)
     stored = commit_manifest(storage, sealed(storage, manifest))
     return msgspec.structs.replace(stored, files=manifest.files)
 
@@ -79,12 +77,11 @@ def file_name(storage: Storage, kind: str, after: int, upto: int) -> str:
     return f"{kind}/{after + 1:020d}-{upto:020d}{storage.suffix()}.parquet"
 
 
-def strays(lake: Place, manifest: LakeManifest, *, before_s: float = inf) -> list[str]:
+def strays(storage: Storage, manifest: LakeManifest, *, before_s: float = inf) -> list[str]:
     """Files that exports write and that nothing names, those of a running export included.
 
     In an object store, only those that were written before `before_s`.
     """
-    storage = storage_of(lake)
     named = manifest.paths() | retired_paths(storage).keys()
     found = [
         f"{kind}/{name}"
@@ -100,9 +97,8 @@ def sha256_of(path: Path) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-def problem_of(lake: Place, file: LakeFile) -> str:
+def problem_of(storage: Storage, file: LakeFile) -> str:
     """What is wrong with the file or its file of appends; empty if both are as the manifest says."""
-    storage = storage_of(lake)
     problem = _problem_of(storage, file, "position", file)
     if problem or file.appends is None:
         return problem

@@ -1,4 +1,5 @@
-"""Paths of folders and files, also written as `file:` URLs; other file systems are refused, but for lakes.
+"""Paths of folders and files, also written as `file:` URLs; other file systems are refused, but for lakes; and the
+storage of a lake.
 
 A text such as `s3a://bucket/lake` is also a valid relative path. Without this check it would silently become a folder
 of that name below the working directory. A lake may be in an object store. tests/unit/test_paths.py holds this.
@@ -9,10 +10,18 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from ...address import object_url
 from ...errors import InvalidInput
+from ...storage import Contents, Storage, storage_at
+from .entries import MANIFEST
+
+LAKE: Final = Contents(
+    "lake", MANIFEST, argument="lake", writing="exporting into this lake", repair="run `fencepost lake verify`"
+)
+
+Place: TypeAlias = Storage | Path | str
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
@@ -51,3 +60,8 @@ def lake_location(given: str | os.PathLike[str], name: str) -> str:
 def absolute_lake(given: str | os.PathLike[str], name: str) -> str:
     """The same lake in a process with another working directory."""
     return object_url(os.fspath(given), name) or str(Path(local_path(given, name)).absolute())
+
+
+def storage_of(place: Place) -> Storage:
+    """The storage of a lake, which may be given as a path or a URL."""
+    return storage_at(place, LAKE) if isinstance(place, (Path, str)) else place

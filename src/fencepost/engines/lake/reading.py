@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 import numpy as np
@@ -19,16 +19,16 @@ import pyarrow.parquet as pq
 
 from ...errors import StoreCorrupt
 from ...model import SequencedEvent, encode_metadata, encode_tags
+from ...storage import Storage
 from ...storage.parquet import checked_batches
 from .columns import SCHEMA, values
 from .files import existing_manifest
-from .storage import Place, storage_of
 
 COLUMNS: Final = tuple(SCHEMA.names)
 
 
 def read_files(
-    lake: Place, columns: Sequence[str], *, after: int, upto: int, types: Collection[str] | None = None
+    storage: Storage, columns: Sequence[str], *, after: int, upto: int, types: Collection[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The events with after < position <= upto. `types` only skips row groups; the caller filters the rest."""
 
@@ -46,7 +46,6 @@ def read_files(
                     return False
         return True
 
-    storage = storage_of(lake)
     names = list(dict.fromkeys([*columns, "position"]))
     for file in existing_manifest(storage).files:
         if file.overlaps(after, upto):
@@ -54,9 +53,8 @@ def read_files(
                 yield _within(batch, after, upto).select(list(columns))
 
 
-def read_recorded(lake: Place, *, after: int, upto: int) -> Iterator[pa.RecordBatch]:
+def read_recorded(storage: Storage, *, after: int, upto: int) -> Iterator[pa.RecordBatch]:
     """The recorded appends with after < last <= upto."""
-    storage = storage_of(lake)
     for file in existing_manifest(storage).files:
         if file.appends is None or not file.overlaps(after, upto):
             continue
@@ -65,6 +63,11 @@ def read_recorded(lake: Place, *, after: int, upto: int) -> Iterator[pa.RecordBa
             within = batch.filter(pc.and_(pc.greater(last, after), pc.less_equal(last, upto)))
             if within.num_rows:
                 yield within
+
+
+def read_events(storage: Storage, *, after: int, upto: int) -> Iterator[SequencedEvent]:
+    """The events with after < position <= upto, in stored form."""
+    return chain.from_iterable(map(events_of, read_files(storage, COLUMNS, after=after, upto=upto)))
 
 
 def events_of(batch: pa.RecordBatch) -> Iterator[SequencedEvent]:

@@ -19,7 +19,6 @@ import msgspec
 
 from ...errors import StoreCorrupt
 from ...storage import Storage
-from .storage import Place, storage_of
 
 RETIRED: Final = "retired"
 RETAIN_S: Final = 86_400.0  # a day: longer than queries run
@@ -39,47 +38,38 @@ class Replaced:
         return bool(self.records)
 
 
-def retire(lake: Place, paths: Iterable[str], *, now_s: float) -> None:
+def retire(lake: Storage, paths: Iterable[str], *, now_s: float) -> None:
     """Record that these files are being replaced now."""
     name = f"{int(now_s * 1000):015d}-{token_hex(4)}.json"
-    storage_of(lake).put(f"{RETIRED}/{name}", msgspec.json.encode(sorted(paths)))
+    with lake.new_file(f"{RETIRED}/{name}") as draft:
+        draft.write_bytes(msgspec.json.encode(sorted(paths)))
 
 
-def retired_paths(lake: Place) -> dict[str, float]:
+def retired_paths(lake: Storage) -> dict[str, float]:
     """The files that records name, with the last time at which each was replaced."""
-    storage = storage_of(lake)
     found: dict[str, float] = {}
-    for record in sorted(_records(storage)):  # by time
-        for path in _named(storage, record):
+    for record in sorted(_records(lake)):  # by time
+        for path in _named(lake, record):
             found[path] = _time_of(record)
     return found
 
 
-def replaced(lake: Place, listed: Collection[str], *, retain_s: float, now_s: float) -> Replaced:
+def replaced(lake: Storage, listed: Collection[str], *, retain_s: float, now_s: float) -> Replaced:
     """The files that were replaced `retain_s` ago or earlier and are not `listed`."""
-    storage = storage_of(lake)
     end = now_s - retain_s
-    over = [record for record in _records(storage) if _time_of(record) <= end]
+    over = [record for record in _records(lake) if _time_of(record) <= end]
     if not over:
         return Replaced()
-    times = retired_paths(storage)
-    named = {path for record in over for path in _named(storage, record)}
+    times = retired_paths(lake)
+    named = {path for record in over for path in _named(lake, record)}
     paths = frozenset(path for path in named if path not in listed and times[path] <= end)
     return Replaced(paths, tuple(over))
 
 
-def remove(lake: Place, over: Replaced) -> None:
-    """Remove the files, then their records. If this is killed, the records stay, and the next sweep continues."""
-    storage = storage_of(lake)
+def remove(lake: Storage, over: Replaced) -> None:
+    """Remove the files, then their records. If this is killed, the records stay, and the next call continues."""
     for path in (*over.paths, *over.records):
-        storage.delete(path)
-
-
-def sweep(lake: Place, listed: Collection[str], *, retain_s: float, now_s: float) -> int:
-    """Remove the files that were replaced `retain_s` ago or earlier and are not `listed`; returns their number."""
-    over = replaced(lake, listed, retain_s=retain_s, now_s=now_s)
-    remove(lake, over)
-    return len(over.paths)
+        lake.delete(path)
 
 
 def _records(storage: Storage) -> list[str]:

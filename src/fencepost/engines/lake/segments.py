@@ -55,7 +55,8 @@ def _written(storage: Storage, files: tuple[LakeFile, ...]) -> Segment:
     content = msgspec.json.encode(files)
     digest = sha256(content).hexdigest()
     path = f"{MANIFESTS}/{files[0].after + 1:020d}-{files[-1].upto:020d}{storage.suffix() or f'-{digest[:16]}'}.json"
-    storage.put(path, content)
+    with storage.new_file(path) as draft:
+        draft.write_bytes(content)
     return Segment(path=path, files=len(files), upto=files[-1].upto, sha256=digest)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -34,13 +34,10 @@ class Batch:
     upto: int
 
 
-RangeHandler: TypeAlias = Callable[[SparkSession, Batch], None]
-
-
 def follow_ranges(
     spark: SparkSession,
     address: Address,
-    handle: RangeHandler,
+    handle: Callable[[SparkSession, Batch], None],
     *,
     checkpoint: str,
     trigger: Mapping[str, Any],

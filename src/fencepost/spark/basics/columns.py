@@ -97,16 +97,11 @@ def check_narrowed(schema: StructType, options: Options) -> None:
         types = TYPES.get("position" if options.batch_ends else field.name)
         if types is None:
             raise InvalidInput(f"column {field.name!r}", f"events have no such column; they have {', '.join(TYPES)}")
-        if not any(_same(field.dataType, type) for type in types):
-            wanted = " or ".join(type.simpleString() for type in types)
-            raise InvalidInput(f"column {field.name!r}", f"it is {wanted}, not {field.dataType.simpleString()}")
+        given, known = field.dataType.simpleString(), [type.simpleString() for type in types]
+        if given not in known:  # nullable or not: no value of an event is null
+            raise InvalidInput(f"column {field.name!r}", f"it is {' or '.join(known)}, not {given}")
         if field.name == "data" and options.data is not None and field.dataType != _DATA[options.data]:
             raise InvalidInput(
                 "column 'data'",
-                f"the schema says {field.dataType.simpleString()} and the option 'data' says {options.data}",
+                f"the schema says {given} and the option 'data' says {options.data}",
             )
-
-
-def _same(given: DataType, known: DataType) -> bool:
-    """Whether they are the same type, nullable or not: no value of an event is null."""
-    return given.simpleString() == known.simpleString()

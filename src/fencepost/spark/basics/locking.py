@@ -11,12 +11,11 @@ import fcntl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from pathlib import Path
 from typing import Final, TypeVar
 
 from ...errors import StoreUnavailable
 from ...interrupts import pause
-from ...storage import ManifestChanged
+from ...storage import Folder, ManifestChanged, Storage, busy
 
 PATIENCE_S: Final = 60.0
 PAUSE_S: Final = 0.25
@@ -25,13 +24,20 @@ Result = TypeVar("Result")
 
 
 @contextmanager
-def locked(path: Path, problem: str) -> Iterator[None]:
-    """Hold the lock; raise `StoreUnavailable` with the problem if another process holds it."""
-    with path.open("w") as file:
+def locked(storage: Storage, name: str, *, folder: str) -> Iterator[None]:
+    """Hold the lock in the file `name` of a storage in a folder; raise `StoreUnavailable` if another process holds it.
+
+    `folder`, below the storage, is made if it does not exist. An object store has no lock, and nothing is held.
+    """
+    if not isinstance(storage, Folder):
+        yield
+        return
+    (storage.folder / folder).mkdir(parents=True, exist_ok=True)
+    with (storage.folder / name).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StoreUnavailable(problem) from None
+            raise StoreUnavailable(busy(storage)) from None
         yield
 
 

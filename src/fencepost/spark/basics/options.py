@@ -19,10 +19,11 @@ from typing import Any, Final
 import msgspec
 
 from ...address import Address
+from ...engines.lake.paths import local_path
 from ...errors import InvalidInput
 from ...model import AppendCondition, Query, checked_position
 from ...redaction import has_secret
-from .places import address_from, address_of, local_path
+from .places import address_from, address_of
 
 READING: Final = (
     "store",

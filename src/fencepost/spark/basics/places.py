@@ -12,17 +12,13 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from ...address import LAKE, Address
-from ...engines.lake.paths import absolute_lake as absolute_lake
-from ...engines.lake.paths import lake_location
-from ...engines.lake.paths import local_path as local_path
+from ...engines.lake.entries import LakeFile
+from ...engines.lake.paths import lake_location, local_path
 from ...errors import InvalidInput
 from ...model import checked_position
-
-if TYPE_CHECKING:
-    from ...engines.lake.files import LakeFile
 
 _kept: dict[str, str] = {}
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from ...decisions import DefinitionError
@@ -60,7 +61,7 @@ def _loaded(given: Shipped) -> Any:
     sys.path += [place for place in given.places if place not in sys.path]
     if given.script is not None:
         # Under another name, so that its `if __name__ == "__main__":` block does not run again.
-        found: Any = _Namespace(runpy.run_path(given.script, run_name="__fencepost_main__"))
+        found: Any = SimpleNamespace(**runpy.run_path(given.script, run_name="__fencepost_main__"))
     else:
         try:
             found = import_module(given.module)
@@ -72,8 +73,3 @@ def _loaded(given: Shipped) -> Any:
         found = getattr(found, part)
     assert isinstance(found, type)
     return found
-
-
-class _Namespace:
-    def __init__(self, names: dict[str, Any]) -> None:
-        self.__dict__.update(names)

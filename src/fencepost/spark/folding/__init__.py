@@ -8,9 +8,9 @@ fold        `fold`, and the pass over the rows of a key in a worker
 
 from __future__ import annotations
 
-from .fold import Folder, Saved, fold, grouped
-from .log import Log, log_of, no_rows
-from .plan import BEFORE, ERROR, POSITION, STATE, UPTO, OnError, Plan
+from .fold import Folder, Saved, fold
+from .log import Log, log_of
+from .plan import BEFORE, ERROR, POSITION, STATE, UPTO, OnError, Plan, refuse_names
 from .states import type_of
 
 __all__ = [
@@ -25,8 +25,7 @@ __all__ = [
     "Plan",
     "Saved",
     "fold",
-    "grouped",
     "log_of",
-    "no_rows",
+    "refuse_names",
     "type_of",
 ]

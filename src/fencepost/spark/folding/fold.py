@@ -11,7 +11,7 @@ new events into a view. tests/spark/test_folding.py compares it with the fold in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -64,15 +64,8 @@ def fold(
     """
     plan = Plan.of(projection, by, on_error=on_error, schema=schema)
     log = log_of(spark, store, plan, after=after, upto=upto, keys=keys, lake=lake)
-    schema = plan.folded_schema(log.position)
-    folded = grouped(log.rows, plan, partitions).mapInArrow(Folder(plan, log.position), schema)
+    folded = Folder(plan, log.position).folded(log.rows, partitions)
     return folded.withColumn(UPTO, F.lit(log.upto).cast(log.position))
-
-
-def grouped(rows: DataFrame, plan: Plan, partitions: int | None) -> DataFrame:
-    """The rows of each key in one partition, in the order of the log."""
-    spread = rows.repartition(*plan.keys) if partitions is None else rows.repartition(partitions, *plan.keys)
-    return spread.sortWithinPartitions(*plan.keys, POSITION)
 
 
 @dataclass(frozen=True)
@@ -90,6 +83,12 @@ class Folder:
         if self.recording:
             return self.plan.recorded_schema(self.position)
         return self.plan.saved_schema(self.position) if self.saving else self.plan.folded_schema(self.position)
+
+    def folded(self, rows: DataFrame, partitions: int | None) -> DataFrame:
+        """The rows of each key, in one partition and in the order of the log, folded into one row."""
+        keys = self.plan.keys
+        spread = rows.repartition(*keys) if partitions is None else rows.repartition(partitions, *keys)
+        return spread.sortWithinPartitions(*keys, POSITION).mapInArrow(self, self.schema)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with reporting():
@@ -156,8 +155,13 @@ class Work:
         positions, kinds, data = (values(batch.column(name)) for name in (POSITION, "type", "data"))
         if self._plan.whole:
             tags, times, ids, metadata = (batch.column(field.name).to_pylist() for field in self._plan.details)
-            for row in zip(keys, positions, kinds, data, tags, times, ids, metadata, strict=True):
-                yield *row[:4], None if row[2] is None else _stored(*row[1:])
+            rows = zip(keys, positions, kinds, data, tags, times, ids, metadata, strict=True)
+            for key, position, kind, content, of, at, id, given in rows:
+                stored = None
+                if kind is not None:
+                    made = None if id is None else UUID(id)
+                    stored = SequencedEvent(position, kind, frozenset(of), content, at, made, dict(given))
+                yield key, position, kind, content, stored
             return
         versions = values(batch.column("version"))
         for key, position, kind, content, version in zip(keys, positions, kinds, data, versions, strict=True):
@@ -179,9 +183,8 @@ class Work:
         projection: Any = self._projection(*made)
         error: str | None = None
         for position, data in saved:  # of several layers; the newest is last
-            state = msgspec.json.decode(data, type=Saved)
-            restore(projection, Snapshot(position, b"", bytes(state.state)))
-            error = error or state.error
+            ended_by = Saved.restored(projection, position, data)
+            error = error or ended_by
         self._before = self._row(projection, error) if self._recording and saved else None
         return projection, error
 
@@ -191,9 +194,6 @@ class Work:
             return
         if projection is None:
             projection, error = self._begin(key, saved)
-        self._finish(key, projection, error)
-
-    def _finish(self, key: Any, projection: Any, error: str | None) -> None:
         row = [getattr(projection, parameter) for parameter in self._plan.scope]
         row += self._row(projection, error)
         if self._saving:
@@ -232,21 +232,15 @@ class Saved(msgspec.Struct):
     state: msgspec.Raw
     error: str | None = None
 
+    @staticmethod
+    def restored(projection: Projection, position: int, data: bytes) -> str | None:
+        """Put the saved state into the projection; returns the error at which its fold ended, if any."""
+        saved = msgspec.json.decode(data, type=Saved)
+        restore(projection, Snapshot(position, b"", bytes(saved.state)))
+        return saved.error
+
 
 def _from_tag(hint: Any) -> Callable[[str], Any] | None:
     if hint is str:
         return None
     return lambda text: msgspec.convert(text, hint, strict=False)
-
-
-def _stored(
-    position: int,
-    kind: str,
-    data: bytes,
-    tags: Sequence[str],
-    recorded_at: int,
-    id: str | None,
-    metadata: Sequence[tuple[str, str]] | Mapping[str, str],
-) -> SequencedEvent:
-    made = None if id is None else UUID(id)
-    return SequencedEvent(position, kind, frozenset(tags), data, recorded_at, made, dict(metadata))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -71,11 +72,6 @@ def log_of(
         wanted = sorted({_tag_values(key) for key in keys})
         rows = rows.where(F.struct(*plan.keys).isin([F.struct(*map(F.lit, values)) for values in wanted]))
     return Log(rows, end, position)
-
-
-def no_rows(spark: SparkSession, plan: Plan, position: DataType) -> DataFrame:
-    """The rows of a log without events."""
-    return spark.createDataFrame([], plan.rows_schema(position))
 
 
 def _needed(plan: Plan) -> tuple[str, ...]:
@@ -142,43 +138,32 @@ def _of_prefix(spark: SparkSession, prefix: Snapshot, plan: Plan, after: int, qu
         if past is not None and after >= prefix.upto:
             return past
     scan = scan_of(prefix.address)
-    parts = _parts(scan, plan, after, prefix.upto, query)
-    rest = over_tasks(spark, parts, KeyReader(scan, plan, position).read, plan.rows_schema(position))
-    return rest if past is None else past.union(rest)
-
-
-def _parts(scan: Scan, plan: Plan, after: int, upto: int, query: Query | None) -> list[Selection]:
-    """What each task reads; on the driver."""
     definition = plan.projection.load().definition
     types = definition.types if definition.every is None else None
     with scan.open() as opened:
-        return partition(scan, opened, Selection(after, upto, Query.all() if query is None else query, types))
+        wanted = Selection(after, prefix.upto, Query.all() if query is None else query, types)
+        parts = partition(scan, opened, wanted)
+    rest = over_tasks(spark, parts, partial(_read, scan, plan, position), plan.rows_schema(position))
+    return rest if past is None else past.union(rest)
 
 
-@dataclass(frozen=True)
-class KeyReader:
-    """Reads a part of the log as rows with keys, straight from the store; in a worker."""
-
-    scan: Scan
-    plan: Plan
-    position: DataType
-
-    def read(self, part: Selection) -> Iterator[pa.RecordBatch]:
-        rows = to_arrow_schema(self.plan.rows_schema(self.position), timezone="UTC")
-        wanted = arrow_schema(_needed(self.plan), self.position)
-        for stored in self.scan.batches(part, wanted.names):
-            batch = to_spark(stored, wanted)
-            if part.types is not None:  # a scan may return other types as well
-                batch = batch.filter(pc.is_in(batch.column("type"), pa.array(sorted(part.types))))
-            for column, tag in zip(self.plan.keys, self.plan.tags, strict=True):
-                batch = keyed(batch, column, f"{tag}:")
-            if not self.plan.whole:
-                versions = pc.map_lookup(batch.column("metadata"), VERSION, "first")
-                batch = batch.append_column("version", versions)
-            else:
-                times = batch.column("recorded_at").view(pa.int64())
-                batch = batch.set_column(batch.schema.get_field_index("recorded_at"), "recorded_at", times)
-            yield pa.RecordBatch.from_arrays([batch.column(name) for name in rows.names], schema=rows)
+def _read(scan: Scan, plan: Plan, position: DataType, part: Selection) -> Iterator[pa.RecordBatch]:
+    """A part of the log as rows with keys, straight from the store; in a worker."""
+    rows = to_arrow_schema(plan.rows_schema(position), timezone="UTC")
+    wanted = arrow_schema(_needed(plan), position)
+    for stored in scan.batches(part, wanted.names):
+        batch = to_spark(stored, wanted)
+        if part.types is not None:  # a scan may return other types as well
+            batch = batch.filter(pc.is_in(batch.column("type"), pa.array(sorted(part.types))))
+        for column, tag in zip(plan.keys, plan.tags, strict=True):
+            batch = keyed(batch, column, f"{tag}:")
+        if not plan.whole:
+            versions = pc.map_lookup(batch.column("metadata"), VERSION, "first")
+            batch = batch.append_column("version", versions)
+        else:
+            times = batch.column("recorded_at").view(pa.int64())
+            batch = batch.set_column(batch.schema.get_field_index("recorded_at"), "recorded_at", times)
+        yield pa.RecordBatch.from_arrays([batch.column(name) for name in rows.names], schema=rows)
 
 
 def keyed(batch: pa.RecordBatch, column: str, prefix: str) -> pa.RecordBatch:

@@ -5,7 +5,7 @@ A plan also says which columns the rows have that are shuffled by key: the key, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args, get_origin
@@ -141,19 +141,18 @@ def _check_scope(projection: type[Projection], by: Sequence[str]) -> None:
 def _check_names(plan: Plan) -> None:
     """Every column, those of a view included, needs a different name; Spark ignores case."""
     own = [POSITION, UPTO, STATE, *([ERROR] if plan.on_error == "column" else []), *plan.keys]
-    taken = {name.lower() for name in own}
-    for name in plan.scope:
-        if name.lower() in taken:
-            raise InvalidInput(
-                f"parameter {name!r}",
-                "folds and views have a column of this name; rename the parameter, and name its tag with tag('...')",
-            )
-    taken.update(name.lower() for name in plan.scope)
-    for name in plan.state.names:
-        if name.lower() in taken:
-            raise InvalidInput(
-                f"column {name!r}", "it is a column of folds or views; name the state's columns with schema="
-            )
+    problem = "folds and views have a column of this name; rename the parameter, and name its tag with tag('...')"
+    refuse_names("parameter", plan.scope, own, problem)
+    problem = "it is a column of folds or views; name the state's columns with schema="
+    refuse_names("column", plan.state.names, [*own, *plan.scope], problem)
+
+
+def refuse_names(kind: str, names: Iterable[str], taken: Iterable[str], problem: str) -> None:
+    """Raise `InvalidInput` with the problem if one of the names is taken."""
+    lowered = {name.lower() for name in taken}
+    for name in names:
+        if name.lower() in lowered:
+            raise InvalidInput(f"{kind} {name!r}", problem)
 
 
 def _key_type(projection: type[Projection], parameter: str) -> DataType:

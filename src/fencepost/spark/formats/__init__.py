@@ -11,28 +11,25 @@ table, in one atomic commit, together with the position of the log. tests/spark/
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 
 from ...errors import InvalidInput
 from ...storage import Storage
-from .table import POSITION, Commit, DataFile, FileTable, State, TableChanged, commit_at
-
-if TYPE_CHECKING:
-    from .catalogs import CatalogName
+from .table import CatalogName, Change, Commit, DataFile, FileTable, State, TableChanged, commit_at
 
 __all__ = [
     "DELTA",
     "FORMATS",
     "ICEBERG",
-    "POSITION",
+    "CatalogName",
+    "Change",
     "Commit",
     "DataFile",
     "FileTable",
     "State",
     "TableChanged",
-    "catalog_named",
     "commit_at",
     "table_of",
 ]
@@ -66,12 +63,3 @@ def table_of(
 
         return IcebergFiles(storage, home, data, schema, name, catalog)
     raise InvalidInput("table", f"one of {', '.join(FORMATS)} is needed, not {kind!r:.80}")
-
-
-def catalog_named(name: str | None, table: str | None, *, fields: tuple[str, str]) -> CatalogName | None:
-    """The Iceberg catalog that a user has named, and the table in it; `fields` are the names of the two parameters."""
-    if name is None and table is None:
-        return None
-    from .catalogs import CatalogName
-
-    return CatalogName.of(name, table, fields=fields)

@@ -13,14 +13,13 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 from ...errors import InvalidInput, StoreUnavailable
-from ...redaction import scrubbed
 from ...storage import Storage
+from .table import CatalogName, said
 
 try:
     from pyiceberg.catalog import Catalog, load_catalog
@@ -32,30 +31,7 @@ except ImportError as error:
 NAMESPACE: Final = "fencepost"
 DIGEST_LENGTH: Final = 8  # hexadecimal digits of the place in the name of a table
 NAME_LENGTH: Final = 40  # of the readable part
-_IDENTIFIER: Final = re.compile(r"\w+(?:\.\w+)+", re.ASCII)
 _REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
-
-
-@dataclass(frozen=True)
-class CatalogName:
-    """A catalog of pyiceberg's configuration, and the table in it, such as `sales.wallet`, if the user names one."""
-
-    name: str
-    table: str | None = None
-    field: str = "catalog"  # the parameter that names the catalog
-
-    @classmethod
-    def of(cls, name: str | None, table: str | None, *, fields: tuple[str, str]) -> CatalogName | None:
-        """The catalog that a user has named; `fields` are the names of the two parameters."""
-        if name is None:
-            if table is not None:
-                raise InvalidInput(fields[1], f"it names a table of a catalog, and {fields[0]} is missing")
-            return None
-        if not isinstance(name, str) or not name:
-            raise InvalidInput(fields[0], f"the name of a catalog is needed, not {name!r:.80}")
-        if table is not None and (not isinstance(table, str) or not _IDENTIFIER.fullmatch(table)):
-            raise InvalidInput(fields[1], f"NAMESPACE.TABLE of letters, digits and _ is needed, not {table!r:.80}")
-        return cls(name, table, fields[0])
 
 
 def identifier(storage: Storage, name: str, catalog: CatalogName | None) -> str:
@@ -110,8 +86,3 @@ def _from_environment() -> dict[str, str]:
         "s3.region": next((os.environ[each] for each in _REGIONS if os.environ.get(each)), ""),
     }
     return {name: value for name, value in found.items() if value}
-
-
-def said(error: Exception) -> str:
-    """The first line of an error, without the secrets of addresses in it."""
-    return scrubbed(str(error).partition("\n")[0])

@@ -10,16 +10,15 @@ tests/spark/test_formats.py and tests/spark/slow/test_object_tables.py hold this
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
 import pyarrow as pa
 
 from ...errors import StoreError, StoreUnavailable
-from ...redaction import scrubbed
 from ...storage import Storage
-from .table import POSITION, Commit, DataFile, State, TableChanged, nullable
+from .table import POSITION, Change, Commit, State, TableChanged, nullable, said
 
 try:
     from deltalake import DeltaTable
@@ -60,29 +59,23 @@ class DeltaFiles:
         table = self._loaded(version)
         return {} if table is None else _sizes(table)
 
-    def commit(
-        self,
-        state: State,
-        add: Sequence[DataFile],
-        remove: Collection[str],
-        *,
-        position: int,
-        properties: Mapping[str, str],
-        rewritten: bool = False,
-    ) -> None:
+    def commit(self, state: State, change: Change) -> None:
         table = state.loaded if state.loaded is not None else self._created()
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
-            RemoveAction(name, not rewritten, now, None, {}) for name in sorted(remove)
+            RemoveAction(name, not change.rewritten, now, None, {}) for name in sorted(change.remove)
         ]
-        actions += [AddAction(file.name, file.bytes, {}, now, not rewritten, file.statistics) for file in add]
-        said = CommitProperties(
-            custom_metadata={**properties, POSITION: str(position)},
+        actions += [
+            AddAction(file.name, file.bytes, {}, now, not change.rewritten, file.statistics) for file in change.add
+        ]
+        fits = change.position <= LARGEST_VERSION
+        recorded = CommitProperties(
+            custom_metadata={**change.properties, POSITION: str(change.position)},
             max_commit_retries=0,
-            app_transactions=[Transaction(APPLICATION, position)] if position <= LARGEST_VERSION else None,
+            app_transactions=[Transaction(APPLICATION, change.position)] if fits else None,
         )
         try:
-            table.create_write_transaction(actions, mode="append", schema=table.schema(), commit_properties=said)
+            table.create_write_transaction(actions, mode="append", schema=table.schema(), commit_properties=recorded)
         except CommitFailedError as error:
             raise self._changed(error) from None
         except OSError as error:
@@ -134,7 +127,7 @@ class DeltaFiles:
     def _unavailable(self, error: OSError) -> Exception:
         if self._options is None:
             return error
-        return StoreUnavailable(f"{self._at}: {scrubbed(str(error).partition(chr(10))[0])}")
+        return StoreUnavailable(f"{self._at}: {said(error)}")
 
 
 def _options(storage: Storage) -> dict[str, str] | None:

@@ -11,16 +11,16 @@ was read. tests/spark/test_formats.py and tests/spark/slow/test_object_tables.py
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 
 from ...errors import InvalidInput, StoreUnavailable
 from ...storage import Folder, Storage
-from .catalogs import CatalogName, identifier, opened
-from .table import POSITION, Commit, DataFile, State, TableChanged, nullable
+from .catalogs import identifier, opened
+from .table import POSITION, CatalogName, Change, Commit, State, TableChanged, nullable
 
 try:
     from pyiceberg.catalog import Catalog
@@ -72,31 +72,22 @@ class IcebergFiles:
             entries = {} if table is None else self._entries(table, version)
             return {name: entry.file_size_in_bytes for name, entry in entries.items()}
 
-    def commit(
-        self,
-        state: State,
-        add: Sequence[DataFile],
-        remove: Collection[str],
-        *,
-        position: int,
-        properties: Mapping[str, str],
-        rewritten: bool = False,
-    ) -> None:
-        with self._catalog() as catalog:
+    def commit(self, state: State, change: Change) -> None:
+        with opened(self._home, self._catalog_name) as catalog:
             try:
                 table = state.loaded if state.loaded is not None else self._created(catalog)
                 table.catalog = catalog  # the one that loaded the table is closed
                 _prepare(table)
                 there = self._entries(table, None)
-                said = {**properties, POSITION: str(position)}
+                said = {**change.properties, POSITION: str(change.position)}
                 with (
                     table.transaction() as transaction,
                     transaction.update_snapshot(snapshot_properties=said).overwrite() as update,
                 ):
-                    paths = iter([self._data + file.name for file in add])
+                    paths = iter([self._data + file.name for file in change.add])
                     for file in parquet_files_to_data_files(table.io, transaction.table_metadata, paths):
                         update.append_data_file(file)
-                    for name in remove:
+                    for name in change.remove:
                         update.delete_data_file(there[name])
             except (CommitFailedException, ValidationException, TableAlreadyExistsError) as error:
                 raise TableChanged(f"{self._at}: another process has changed the table ({error}); try again") from None
@@ -121,24 +112,19 @@ class IcebergFiles:
         return {path.removeprefix(self._data): file for path, file in tasks}
 
     def _created(self, catalog: Catalog) -> Table:
-        if self._catalog_name is None:
-            catalog.create_namespace_if_not_exists(self._name.partition(".")[0])
-            return catalog.create_table(self._name, schema=nullable(self._schema))
         catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
-        # The metadata is with the files, so that the table needs no warehouse of the catalog.
+        # In a catalog that the user names, the metadata is with the files: the table needs no warehouse of the catalog.
         at = self._at if self._home is None else f"file://{self._home}"
-        return catalog.create_table(self._name, schema=nullable(self._schema), location=at)
+        location = None if self._catalog_name is None else at
+        return catalog.create_table(self._name, schema=nullable(self._schema), location=location)
 
     @contextmanager
     def _existing(self) -> Iterator[Table | None]:
         if self._catalog_name is None and self._home is not None and not (self._home / "catalog.db").exists():
             yield None
             return
-        with self._catalog() as catalog:
+        with opened(self._home, self._catalog_name) as catalog:
             yield catalog.load_table(self._name) if catalog.table_exists(self._name) else None
-
-    def _catalog(self) -> AbstractContextManager[Catalog]:
-        return opened(self._home, self._catalog_name)
 
 
 def _prepare(table: Table) -> None:

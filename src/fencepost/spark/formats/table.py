@@ -9,6 +9,7 @@ of two processes that read the same state only one commits, with or without a lo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -17,8 +18,10 @@ import msgspec
 import pyarrow as pa
 
 from ...errors import InvalidInput, StoreUnavailable
+from ...redaction import scrubbed
 
 POSITION: Final = "fencepost.position"  # the property of a commit that holds the position
+_IDENTIFIER: Final = re.compile(r"\w+(?:\.\w+)+", re.ASCII)
 
 
 class TableChanged(StoreUnavailable):
@@ -58,12 +61,45 @@ class Commit:
 
 
 @dataclass(frozen=True)
+class Change:
+    """What a commit does to a table, which then covers the log up to `position`."""
+
+    add: Sequence[DataFile]
+    remove: Collection[str]  # by name
+    position: int
+    properties: Mapping[str, str]
+    rewritten: bool = False  # whether the rows stay the same
+
+
+@dataclass(frozen=True)
 class State:
     """A table as a process has read it, which its next commit follows on."""
 
     commits: tuple[Commit, ...] = ()  # of this package, oldest first
     files: frozenset[str] = frozenset()  # by name
     loaded: Any = None  # the table of the format's library; None if there is no table yet
+
+
+@dataclass(frozen=True)
+class CatalogName:
+    """A catalog of pyiceberg's configuration, and the table in it, such as `sales.wallet`, if the user names one."""
+
+    name: str
+    table: str | None = None
+    field: str = "catalog"  # the parameter that names the catalog
+
+    @classmethod
+    def of(cls, name: str | None, table: str | None, *, fields: tuple[str, str]) -> CatalogName | None:
+        """The catalog that a user has named; `fields` are the names of the two parameters."""
+        if name is None:
+            if table is not None:
+                raise InvalidInput(fields[1], f"it names a table of a catalog, and {fields[0]} is missing")
+            return None
+        if not isinstance(name, str) or not name:
+            raise InvalidInput(fields[0], f"the name of a catalog is needed, not {name!r:.80}")
+        if table is not None and (not isinstance(table, str) or not _IDENTIFIER.fullmatch(table)):
+            raise InvalidInput(fields[1], f"NAMESPACE.TABLE of letters, digits and _ is needed, not {table!r:.80}")
+        return cls(name, table, fields[0])
 
 
 class FileTable(Protocol):
@@ -75,19 +111,10 @@ class FileTable(Protocol):
     def files(self, version: int) -> dict[str, int]:
         """The files of the table at a version, with their sizes in bytes."""
 
-    def commit(
-        self,
-        state: State,
-        add: Sequence[DataFile],
-        remove: Collection[str],
-        *,
-        position: int,
-        properties: Mapping[str, str],
-        rewritten: bool = False,
-    ) -> None:
+    def commit(self, state: State, change: Change) -> None:
         """Add and remove files in one commit, which creates the table if the state has none.
 
-        `rewritten` says that the rows stay the same. Raises `TableChanged` if the table is in another state by now.
+        Raises `TableChanged` if the table is in another state by now.
         """
 
     def forget(self, kept: Sequence[Commit]) -> None:
@@ -100,10 +127,14 @@ def commit_at(commits: Sequence[Commit], position: int) -> Commit:
     if not covering:
         covered = commits[-1].position if commits else 0
         raise InvalidInput("position", f"{position} is above the table's position, {covered}")
-    least = min(commit.position for commit in covering)
-    return [commit for commit in covering if commit.position == least][-1]
+    return min(reversed(covering), key=lambda commit: commit.position)
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
     """The schema with nullable columns: a table with those accepts files whose columns are not."""
     return pa.schema([field.with_nullable(True) for field in schema])
+
+
+def said(error: Exception) -> str:
+    """The first line of an error, without the secrets of addresses in it."""
+    return scrubbed(str(error).partition("\n")[0])

@@ -1,10 +1,10 @@
 """The log as Parquet files with checksums: export, verify, restore, and keep current.
 
-    exporting   `export`: the workers write the files of new positions, the driver lists them in the manifest
+    exporting   `export`: the workers write the files of new positions, the driver lists them in the manifest;
+                `follow`: an export whenever the log grows, as a streaming query
     compacting  `compact`: small files become one; exports do it by themselves
     verifying   `verify`: every file against the manifest
     restoring   `restore`: from a lake back into a store
-    following   `follow`: an export whenever the log grows, as a streaming query
     tables      Delta and Iceberg tables over the same files
 
 `fencepost.engines.lake` has the format of the files and reads them.
@@ -13,8 +13,7 @@
 from __future__ import annotations
 
 from .compacting import Compacted, compact
-from .exporting import Exported, export
-from .following import follow
+from .exporting import Exported, export, follow
 from .restoring import restore
 from .tables import table_version
 from .verifying import verify

@@ -20,14 +20,13 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Final
 
 import msgspec
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ...address import LAKE, Address
@@ -44,7 +43,7 @@ from ...errors import InvalidInput, StoreCorrupt
 from ...storage import LEFT_S, Storage
 from ..basics import PATIENCE_S, changing
 from ..scanning import scan_of
-from .rounds import CHUNK_EVENTS, exporting, lake_storage, lines, on_spark
+from .rounds import CHUNK_EVENTS, exporting, lake_storage, on_spark
 from .tables import has_table
 from .writing import write_chunk
 
@@ -53,7 +52,6 @@ FANOUT: Final = 1 << FANOUT_BITS  # files of about one size that become one of t
 FULL_BYTES: Final = 268_435_456  # a file of this size is not merged, however few events it has
 
 Run = tuple[LakeFile, ...]
-Merge = Callable[[Sequence[Run]], list[LakeFile]]
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def compact(spark: SparkSession, folder: str, *, chunk: int = CHUNK_EVENTS, reta
 
     def work() -> Compacted:
         manifest = tidy_up(target, existing_manifest(target), retain_s=retain_s)
-        after = compacted(target, manifest, partial(merge_on_spark, spark, target), chunk=chunk, retain_s=retain_s)
+        after = compacted(spark, target, manifest, chunk=chunk, retain_s=retain_s)
         return Compacted(len(manifest.files), len(after.files))
 
     return changing(partial(exporting, target), work, PATIENCE_S)
@@ -108,14 +106,17 @@ def _removed(lake: Storage, manifest: LakeManifest, left: Sequence[str], *, reta
     return manifest
 
 
-def compacted(folder: Storage, manifest: LakeManifest, merge: Merge, *, chunk: int, retain_s: float) -> LakeManifest:
+def compacted(
+    spark: SparkSession, folder: Storage, manifest: LakeManifest, *, chunk: int, retain_s: float
+) -> LakeManifest:
     """The manifest after its runs of small files were merged, some at a time; the caller holds the lake's lock."""
     if has_table(folder):
         return manifest
     todo = iter(runs(manifest.files, chunk))
     before = manifest
     while round := list(islice(todo, os.cpu_count() or 1)):
-        merged = dict(zip((run[0].after for run in round), merge(round), strict=True))
+        written = on_spark(spark, round, partial(_merged, folder))
+        merged = dict(zip((run[0].after for run in round), written, strict=True))
         replaced = {file.path: run for run in round for file in run}
         files: list[LakeFile] = []
         for file in manifest.files:
@@ -164,17 +165,8 @@ def _grown(files: Sequence[LakeFile]) -> list[Run]:
     return [tuple(files[-sum(1 for size in sizes if size <= max(many)) :])]
 
 
-def merge_on_spark(spark: SparkSession, folder: Storage, round: Sequence[Run]) -> list[LakeFile]:
-    return on_spark(spark, round, partial(_merge, folder))
-
-
-def _merge(folder: Storage, run: Run) -> Iterator[pa.RecordBatch]:
-    """Write the file of a run, and return its entry for the manifest; in a worker."""
-    yield lines(merged_file(folder, run))
-
-
-def merged_file(folder: Storage, run: Run) -> LakeFile:
-    """Write the file that replaces a run. A damaged file is refused: it must not get a new checksum."""
+def _merged(folder: Storage, run: Run) -> LakeFile:
+    """Write the file that replaces a run; in a worker. A damaged file is refused: it must not get a new checksum."""
     for file in run:
         problem = problem_of(folder, file)
         if problem:

@@ -4,6 +4,10 @@ The workers write the files, each with a range of positions. The driver adds the
 manifest in one step. So an export that was killed continues after its last round when it is started again, and a file
 that the manifest lists never changes. Files that a killed export has left are removed first. Small files are merged at
 the end (`compacting`), so their number stays bounded however often an export runs.
+
+`follow` is a stream of the log whose batches are exports. Spark's checkpoint says which positions the stream has
+planned, the manifest which are exported. A batch exports the events that the lake lacks up to the batch's end, so a
+repeated batch does nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +16,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import msgspec
-import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from ...engines.lake.files import (
     MANIFEST,
@@ -29,14 +34,12 @@ from ...engines.lake.retiring import RETAIN_S
 from ...errors import InvalidInput, StoreCorrupt
 from ...storage import Storage
 from ...store import EventStore
-from ..basics import PATIENCE_S, Store, bounds_of, changing
-from ..scanning import Scan, check_same_log, scan_of
-from .compacting import compacted, merge_on_spark, tidy_up
-from .rounds import CHUNK_EVENTS, exporting, lake_storage, lines, on_spark, parallelism
-from .tables import LakeTables
+from ..basics import PATIENCE_S, Batch, Store, address_of, bounds_of, changing, follow_ranges, parallelism
+from ..scanning import check_same_log, scan_of
+from .compacting import compacted, tidy_up
+from .rounds import CHUNK_EVENTS, exporting, lake_storage, on_spark
+from .tables import chosen_tables, sync
 from .writing import write_chunk
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ def export(
     iceberg_table: str | None = None,
     compact: bool = True,
     retain_s: float = RETAIN_S,
-    on_progress: Progress | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Exported:
     """Add the events that the lake in the folder lacks, up to the store's head or `upto`; create the lake if needed.
 
@@ -76,7 +79,7 @@ def export(
     address, upto = bounds_of(store, upto)
     scan = scan_of(address)
     target = lake_storage(folder)
-    tables = LakeTables.chosen(
+    tables = chosen_tables(
         target, delta=delta, iceberg=iceberg, iceberg_catalog=iceberg_catalog, iceberg_table=iceberg_table
     )
     added: list[LakeFile] = []
@@ -89,22 +92,64 @@ def export(
         manifest = tidy_up(target, manifest, retain_s=retain_s)
         chunks = cut(opened, manifest.upto, end, chunk, gaps=address.kind.has_gaps)
         while round := list(islice(chunks, parallelism(spark))):
-            files = on_spark(spark, round, partial(_write_chunk, scan, target))
+            files = on_spark(spark, round, lambda range: write_chunk(scan, target, *range))
             manifest = msgspec.structs.replace(manifest, files=(*manifest.files, *files))
             manifest = write_lake_manifest(target, manifest)
             added.extend(files)
             if on_progress is not None:
                 on_progress(manifest.upto, end)
-        tables.sync(target, manifest)
+        sync(tables, target, manifest)
         if compact:
-            merged = compacted(target, manifest, partial(merge_on_spark, spark, target), chunk=chunk, retain_s=retain_s)
+            merged = compacted(spark, target, manifest, chunk=chunk, retain_s=retain_s)
             if merged is not manifest:
-                tables.sync(target, merged)
+                sync(tables, target, merged)
         return manifest
 
     with scan.open() as opened:
         manifest = changing(partial(exporting, target), partial(work, opened), PATIENCE_S)
     return Exported(len(added), sum(file.rows for file in added), manifest.upto)
+
+
+def follow(
+    spark: SparkSession,
+    store: Store,
+    folder: str,
+    *,
+    checkpoint: str,
+    name: str | None = None,
+    chunk: int = CHUNK_EVENTS,
+    delta: bool = False,
+    iceberg: bool = False,
+    iceberg_catalog: str | None = None,
+    iceberg_table: str | None = None,
+    compact: bool = True,
+    retain_s: float = RETAIN_S,
+    **trigger: Any,
+) -> StreamingQuery:
+    """Export now and whenever the log grows, as a streaming query.
+
+    `trigger` is Spark's: `processingTime="1 minute"`, or `availableNow=True` to end when the lake is current. `name` is
+    the query's name. The other options are those of `export`: small files are merged, so that their number stays
+    bounded.
+    """
+    address = address_of(store)
+    export(spark, address, folder, upto=0)  # from now on the lake can be read
+    options: dict[str, Any] = {
+        "chunk": chunk,
+        "delta": delta,
+        "iceberg": iceberg,
+        "iceberg_catalog": iceberg_catalog,
+        "iceberg_table": iceberg_table,
+        "compact": compact,
+        "retain_s": retain_s,
+    }
+
+    def export_batch(session: SparkSession, batch: Batch) -> None:
+        export(session, address, folder, upto=batch.upto, **options)
+
+    return follow_ranges(
+        spark, address, export_batch, checkpoint=checkpoint, name=name, max_events=chunk, trigger=trigger
+    )
 
 
 def _begun(lake: Storage) -> LakeManifest:
@@ -135,8 +180,3 @@ def cut(store: EventStore, after: int, upto: int, chunk: int, *, gaps: bool) -> 
             border = min((after // chunk + 1) * chunk, upto)
         yield after, border
         after = border
-
-
-def _write_chunk(scan: Scan, lake: Storage, range: tuple[int, int]) -> Iterator[pa.RecordBatch]:
-    """Write the file of a range, and return its entry for the manifest; in a worker."""
-    yield lines(write_chunk(scan, lake, *range))

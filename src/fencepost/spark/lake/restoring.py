@@ -15,7 +15,7 @@ from typing import Final
 from ...copying import AppendsUpto, no_collections
 from ...engines.lake.columns import appends_of
 from ...engines.lake.files import LakeManifest, existing_manifest, problem_of
-from ...engines.lake.reading import COLUMNS, events_of, read_files, read_recorded
+from ...engines.lake.reading import read_events, read_recorded
 from ...errors import InvalidInput, StoreCorrupt
 from ...model import SequencedEvent
 from ...storage import Storage
@@ -46,22 +46,18 @@ def restore(folder: str, store: EventStore, *, on_progress: Progress | None = No
         appends = AppendsUpto(
             chain.from_iterable(map(appends_of, read_recorded(target, after=after, upto=manifest.upto)))
         )
-        for part in _ahead(_parts(events_of_range(target, after, manifest.upto))):
+        for part in _ahead(_parts(read_events(target, after=after, upto=manifest.upto))):
             end = part[-1].position
             store.restore(part, list(appends.upto(end)))
             progress(end, manifest.upto)
     return store.head()
 
 
-def events_of_range(folder: Storage, after: int, upto: int) -> Iterator[SequencedEvent]:
-    return chain.from_iterable(map(events_of, read_files(folder, COLUMNS, after=after, upto=upto)))
-
-
 def _compare(folder: Storage, manifest: LakeManifest, store: EventStore, progress: Progress) -> None:
     """Refuse a store whose events differ from the lake's, up to the last position that both have."""
     common = min(manifest.upto, store.head())
     for number, (there, kept) in enumerate(
-        zip(store.read(upto=common), events_of_range(folder, 0, common), strict=True), start=1
+        zip(store.read(upto=common), read_events(folder, after=0, upto=common), strict=True), start=1
     ):
         if there.stored != kept.stored:
             raise InvalidInput(

@@ -11,60 +11,45 @@ tests/spark/test_lake_tables.py and tests/spark/slow/test_object_tables.py read 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from ...engines.lake.columns import SCHEMA
 from ...engines.lake.files import EVENTS, LakeManifest, existing_manifest
 from ...errors import InvalidInput
 from ...storage import ManifestChanged, Storage
-from ..formats import DELTA, FORMATS, ICEBERG, DataFile, FileTable, TableChanged, catalog_named, commit_at, table_of
+from ..formats import DELTA, ICEBERG, CatalogName, Change, DataFile, FileTable, TableChanged, commit_at, table_of
 from .rounds import lake_storage
-
-if TYPE_CHECKING:
-    from ..formats.catalogs import CatalogName
 
 TABLE: Final = "events"
 HOME: Final = "iceberg"  # the folder of the Iceberg table's metadata
 LOG: Final = f"{EVENTS}/_delta_log"
 
 
-@dataclass(frozen=True)
-class LakeTables:
-    """Which tables an export maintains."""
+def chosen_tables(
+    storage: Storage, *, delta: bool, iceberg: bool, iceberg_catalog: str | None, iceberg_table: str | None
+) -> list[FileTable]:
+    """The tables that the options of an export name, checked before the export writes anything."""
+    catalog = CatalogName.of(iceberg_catalog, iceberg_table, fields=("iceberg_catalog", "iceberg_table"))
+    if catalog is not None and not iceberg:
+        raise InvalidInput("iceberg_catalog", "it is for an Iceberg table, and iceberg is False; set it to True")
+    if iceberg and catalog is None and not storage.is_locked:
+        raise InvalidInput(
+            "iceberg_catalog",
+            f"missing; {storage.name()} is in an object store, which has no Iceberg catalog: name one of "
+            "pyiceberg's configuration",
+        )
+    kinds = [kind for kind, wanted in ((DELTA, delta), (ICEBERG, iceberg)) if wanted]
+    tables = [lake_table(storage, kind, catalog) for kind in kinds]  # reports a missing library
+    if catalog is not None:
+        tables[-1].state()  # reports an unknown catalog
+    return tables
 
-    delta: bool = False
-    iceberg: bool = False
-    catalog: CatalogName | None = None
 
-    @classmethod
-    def chosen(
-        cls, storage: Storage, *, delta: bool, iceberg: bool, iceberg_catalog: str | None, iceberg_table: str | None
-    ) -> LakeTables:
-        """The tables that the options of an export name, checked before the export writes anything."""
-        catalog = catalog_named(iceberg_catalog, iceberg_table, fields=("iceberg_catalog", "iceberg_table"))
-        if catalog is not None and not iceberg:
-            raise InvalidInput("iceberg_catalog", "it is for an Iceberg table, and iceberg is False; set it to True")
-        if iceberg and catalog is None and not storage.is_locked:
-            raise InvalidInput(
-                "iceberg_catalog",
-                f"missing; {storage.name()} is in an object store, which has no Iceberg catalog: name one of "
-                "pyiceberg's configuration",
-            )
-        found = cls(delta, iceberg, catalog)
-        opened = found._open(storage)  # reports a missing library
-        if catalog is not None:
-            opened[-1].state()  # reports an unknown catalog
-        return found
-
-    def sync(self, storage: Storage, manifest: LakeManifest) -> None:
-        """Bring the tables in step with the lake, whose manifest is this one or, in an object store, a later one."""
-        for table in self._open(storage):
-            _sync(table, storage, manifest)
-
-    def _open(self, storage: Storage) -> list[FileTable]:
-        kinds = [kind for kind, wanted in ((DELTA, self.delta), (ICEBERG, self.iceberg)) if wanted]
-        return [lake_table(storage, kind, self.catalog) for kind in kinds]
+def sync(tables: Sequence[FileTable], storage: Storage, manifest: LakeManifest) -> None:
+    """Bring the tables in step with the lake, whose manifest is this one or, in an object store, a later one."""
+    for table in tables:
+        _sync(table, storage, manifest)
 
 
 def table_version(
@@ -75,9 +60,7 @@ def table_version(
     `table` is `delta` or `iceberg`. Read the table at that version, where `position` is at most the position, to see
     the log as it was. An Iceberg table is found in the catalog that the export has named.
     """
-    if table not in FORMATS:
-        raise InvalidInput("table", f"one of {', '.join(FORMATS)} is needed, not {table!r:.80}")
-    catalog = catalog_named(iceberg_catalog, iceberg_table, fields=("iceberg_catalog", "iceberg_table"))
+    catalog = CatalogName.of(iceberg_catalog, iceberg_table, fields=("iceberg_catalog", "iceberg_table"))
     storage = lake_storage(folder)
     if table == ICEBERG and catalog is None and not storage.is_locked:
         raise InvalidInput("iceberg_catalog", f"missing; {storage.name()} is in an object store: name its catalog")
@@ -108,14 +91,7 @@ def _sync(table: FileTable, storage: Storage, manifest: LakeManifest) -> None:
     missing = [file for name, file in wanted.items() if name not in state.files]
     rewritten = covered == manifest.upto  # by a compaction
     try:
-        table.commit(
-            state,
-            missing,
-            state.files - wanted.keys(),
-            position=manifest.upto,
-            properties={},
-            rewritten=rewritten,
-        )
+        table.commit(state, Change(missing, state.files - wanted.keys(), manifest.upto, {}, rewritten))
     except TableChanged as error:
         if storage.is_locked:
             raise

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 
 import msgspec
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ...engines.lake.files import LakeFile, existing_manifest, problem_of, strays
 from ...errors import StoreCorrupt, StoreUnavailable
 from ...storage import Storage
+from ..basics import parallelism
 from .compacting import left_before
-from .rounds import exporting, lake_storage, lines, on_spark, parallelism
+from .rounds import exporting, lake_storage, on_spark
 
 
 def verify(spark: SparkSession, folder: str) -> list[str]:
@@ -45,6 +44,6 @@ def _left_over(folder: Storage) -> list[str]:
     return [f"{path}: the manifest does not list it; the next export removes it" for path in left]
 
 
-def _verify(folder: Storage, file: LakeFile) -> Iterator[pa.RecordBatch]:
+def _verify(folder: Storage, file: LakeFile) -> LakeFile:
     """The file's entry with its problem in place of the checksum; in a worker."""
-    yield lines(msgspec.structs.replace(file, sha256=problem_of(folder, file)))
+    return msgspec.structs.replace(file, sha256=problem_of(folder, file))

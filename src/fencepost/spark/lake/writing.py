@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 from ...engines.lake.columns import RECORDED, SCHEMA
 from ...engines.lake.files import APPENDS, EVENTS, AppendsFile, LakeFile, file_name, sha256_of
 from ...engines.lake.reading import COLUMNS
-from ...engines.lake.storage import Place, storage_of
 from ...storage import Storage
 from ..scanning import Scan, Selection, to_spark
 
@@ -29,9 +28,8 @@ ROW_GROUP_BYTES: Final = 67_108_864  # a worker holds one row group in memory
 ASCENDING: Final = {"position": "DELTA_BINARY_PACKED", "recorded_at": "DELTA_BINARY_PACKED"}
 
 
-def write_chunk(scan: Scan, lake: Place, after: int, upto: int) -> LakeFile:
+def write_chunk(scan: Scan, storage: Storage, after: int, upto: int) -> LakeFile:
     """Write the file of a range; returns its entry for the manifest."""
-    storage = storage_of(lake)
     path = file_name(storage, EVENTS, after, upto)
     first = last = rows = 0
     with storage.new_file(path) as draft:

@@ -7,7 +7,6 @@ range of positions in which its last event lies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,8 +53,5 @@ def recorded(spark: SparkSession, prefix: Snapshot) -> DataFrame:
 
 
 def _recorded(spark: SparkSession, scan: Scan, parts: Sequence[tuple[int, int]]) -> DataFrame:
-    return over_tasks(spark, parts, partial(_read, scan), "first long, last long, conditions string, unless string")
-
-
-def _read(scan: Scan, range: tuple[int, int]) -> Iterator[pa.RecordBatch]:
-    return scan.recorded(*range)
+    schema = "first long, last long, conditions string, unless string"
+    return over_tasks(spark, parts, lambda range: scan.recorded(*range), schema)

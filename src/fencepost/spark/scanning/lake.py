@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ...engines.lake.engine import LakeEngine
 from ...engines.lake.files import existing_manifest
+from ...engines.lake.paths import storage_of
 from ...engines.lake.reading import read_files, read_recorded
 from ...model import Query
 from ...store import EventStore
@@ -39,12 +40,13 @@ class LakeScan:
         return sorted(set(borders))
 
     def recorded(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
-        return read_recorded(self.folder, after=after, upto=upto)
+        return read_recorded(storage_of(self.folder), after=after, upto=upto)
 
     def batches(self, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         query = selection.query
         wanted = list(dict.fromkeys([*columns, "position", "type", "tags"] if not query.matches_all else columns))
-        for batch in read_files(self.folder, wanted, after=selection.after, upto=selection.upto, types=selection.types):
+        storage = storage_of(self.folder)
+        for batch in read_files(storage, wanted, after=selection.after, upto=selection.upto, types=selection.types):
             if not query.matches_all:
                 batch = _matching(batch, query)
             if batch.num_rows:

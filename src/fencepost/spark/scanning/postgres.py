@@ -14,34 +14,21 @@ import pyarrow as pa
 
 from ...address import Address
 from ...errors import StoreUnavailable
-from ...opening import open as open_address
 from ...redaction import scrubbed
-from ...store import EventStore
-from ..basics import even_borders
 from .appends import as_recorded
 from .selection import Selection
-from .store import read_batches
+from .store import StoreScan
 
 BATCH_BYTES: Final = 16_777_216
 SOURCES: Final = {"metadata": "coalesce(metadata::text, '') AS metadata"}
 
 
 @dataclass(frozen=True)
-class PostgresScan:
-    address: Address
-
-    def open(self) -> EventStore:
-        return open_address(self.address)
-
-    def borders(self, store: EventStore, selection: Selection, parts: int) -> Sequence[int]:
-        return even_borders(selection.after, selection.upto, parts)
-
+class PostgresScan(StoreScan):
     def batches(self, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         if not selection.query.matches_all:
-            with self.open() as store:
-                yield from read_batches(store, selection, columns)
-            return
-        yield from self._executed(lambda schema: statement(schema, selection, columns))
+            return super().batches(selection, columns)
+        return self._executed(lambda schema: statement(schema, selection, columns))
 
     def recorded(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
         wanted = f"last > {after} AND last <= {min(upto, 2**63 - 1)} ORDER BY last"

@@ -100,17 +100,15 @@ def _narrowed(selection: Selection, filter: Filter) -> Selection:
 def _narrowed_position(selection: Selection, filter: Filter, number: Decimal) -> Selection:
     whole = _floor(number)
     below = whole if number > whole else whole - 1  # the highest position below the number
-    if isinstance(filter, (EqualTo, EqualNullSafe)):
-        return selection.between(whole - 1, whole)
-    if isinstance(filter, GreaterThan):
-        return selection.between(whole, MAX_POSITION)
-    if isinstance(filter, GreaterThanOrEqual):
-        return selection.between(below, MAX_POSITION)
-    if isinstance(filter, LessThan):
-        return selection.between(0, below)
-    if isinstance(filter, LessThanOrEqual):
-        return selection.between(0, whole)
-    return selection
+    bounds: dict[type[Filter], tuple[int, int]] = {
+        EqualTo: (whole - 1, whole),
+        EqualNullSafe: (whole - 1, whole),
+        GreaterThan: (whole, MAX_POSITION),
+        GreaterThanOrEqual: (below, MAX_POSITION),
+        LessThan: (0, below),
+        LessThanOrEqual: (0, whole),
+    }
+    return selection.between(*bounds.get(type(filter), (0, MAX_POSITION)))
 
 
 def _narrowed_time(selection: Selection, filter: Filter, moment: datetime) -> Selection:

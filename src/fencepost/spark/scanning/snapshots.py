@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ...address import LAKE
+from ...engines.lake.entries import LakeManifest
+from ...engines.lake.paths import storage_of
 from ...errors import InvalidInput
+from ...storage import Storage
 from ...store import EventStore
 from ..basics import LakePart, Snapshot, Store, absolute_lake, bounds_of
 from .scan import scan_of
-
-if TYPE_CHECKING:  # workers import this module, and the reader of Parquet takes 0.1 s to import
-    from ...engines.lake.files import LakeManifest
-    from ...engines.lake.storage import Place
 
 
 def snapshot(store: Store, *, upto: int | None = None, lake: str | os.PathLike[str] | None = None) -> Snapshot:
@@ -28,6 +26,7 @@ def snapshot(store: Store, *, upto: int | None = None, lake: str | os.PathLike[s
     `lake` is the folder, or the URL, of a lake of the same log. Functions that take the snapshot then read the events
     that the lake holds from its files.
     """
+    # Here, because workers import this module, and the reader of Parquet takes 0.1 s to import.
     from ...engines.lake.files import existing_manifest
 
     address, limit = bounds_of(store, upto)
@@ -50,26 +49,25 @@ def snapshot(store: Store, *, upto: int | None = None, lake: str | os.PathLike[s
         end = head if limit is None else min(limit, head)
         if manifest is None:
             return Snapshot(address, end)
-        check_same_log(opened, folder, manifest, "lake")
+        check_same_log(opened, storage_of(folder), manifest, "lake")
     return Snapshot(address, end, _part(folder, manifest, min(end, manifest.upto)))
 
 
-def check_same_log(store: EventStore, folder: Place, manifest: LakeManifest, name: str) -> None:
+def check_same_log(store: EventStore, lake: Storage, manifest: LakeManifest, name: str) -> None:
     """Refuse another log: the last position that store and lake both have must hold the same event.
 
     `name` is the argument that named the lake.
     """
-    from ...engines.lake.reading import COLUMNS, events_of, read_files
-    from ...engines.lake.storage import storage_of
+    from ...engines.lake.reading import read_events
 
     common = min(manifest.upto, store.head())
     if common == 0:
         return
     stored = list(store.read(after=common - 1, upto=common))
-    kept = [event for batch in read_files(folder, COLUMNS, after=common - 1, upto=common) for event in events_of(batch)]
-    if kept != stored:
-        lake = storage_of(folder).name()
-        raise InvalidInput(name, f"{lake} holds another log: its event at position {common} differs from the store's")
+    if list(read_events(lake, after=common - 1, upto=common)) != stored:
+        raise InvalidInput(
+            name, f"{lake.name()} holds another log: its event at position {common} differs from the store's"
+        )
 
 
 def _part(folder: str, manifest: LakeManifest, upto: int) -> LakePart:

@@ -59,9 +59,15 @@ class SqliteScan:
         return open_address(f"sqlite:{self.path}", create=False, check_reads=False)
 
     def borders(self, store: EventStore, selection: Selection, parts: int) -> Sequence[int]:
+        """For a query, borders between equal numbers of matching events, if there are few enough to read them all."""
+        after, upto = selection.after, selection.upto
         if selection.query.matches_all:
-            return even_borders(selection.after, selection.upto, parts)
-        return matched_borders(store, selection, parts)
+            return even_borders(after, upto, parts)
+        matched = [event.position for event in store.read(selection.query, after=after, upto=upto, limit=LOOKED_AT)]
+        if len(matched) == LOOKED_AT:
+            return even_borders(after, upto, parts)
+        counts = [len(matched) * part // parts for part in range(1, parts)]
+        return sorted({matched[count - 1] for count in counts if count})
 
     def batches(self, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         if not selection.query.matches_all:
@@ -200,16 +206,3 @@ def _with_data(connection: Any, batch: pa.RecordBatch, large: Sequence[int]) -> 
 def statement(selection: Selection, columns: Sequence[str], sources: Mapping[str, str] = SOURCES) -> str:
     wanted = ", ".join(f"{sources.get(name, name)} AS {name}" for name in columns)
     return f"SELECT {wanted} FROM events WHERE {selection.terms()} ORDER BY position"
-
-
-def matched_borders(store: EventStore, selection: Selection, parts: int) -> list[int]:
-    """Borders between equal numbers of matching events, if there are few enough to read them all."""
-    matched = [
-        event.position
-        for event in store.read(selection.query, after=selection.after, upto=selection.upto, limit=LOOKED_AT)
-    ]
-    if len(matched) == LOOKED_AT:
-        return even_borders(selection.after, selection.upto, parts)
-    return sorted(
-        {matched[len(matched) * part // parts - 1] for part in range(1, parts) if len(matched) * part // parts}
-    )

@@ -8,6 +8,6 @@ rejection   the rows that a condition rejected, as Parquet files
 
 from __future__ import annotations
 
-from .delivery import batch_writer, stream_writer
+from .delivery import writer_of
 
-__all__ = ["batch_writer", "stream_writer"]
+__all__ = ["writer_of"]

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Final
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
@@ -26,23 +26,17 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from ...address import LAKE, SQLITE, Address
+from ...address import LAKE, SQLITE
 from ...core.judging import Append, Conflicting
 from ...errors import CheckpointBehind, ConditionFailed, FencepostError, InvalidInput, StoreError
 from ...model import MAX_APPEND_BYTES, MAX_EVENTS, Event
 from ...opening import open as open_store
 from ...store import EventStore
-from ..basics import Options, reported
-from .rejection import Rejections
+from ..basics import Options, reporting
+from .rejection import rejections
 from .rows import Row, check_columns, rows_of
 from .staging import StagedRows, Staging, default_root
 
@@ -52,14 +46,10 @@ ROW_APPENDS: Final = 1_000  # appends of one row each, judged in one go
 STEPS: Final = 2**32  # checkpoint positions of one batch: batch n has those above n * STEPS, up to (n + 1) * STEPS
 
 
-def batch_writer(options: Options, schema: StructType, overwrite: bool) -> DataSourceWriter:
+def writer_of(options: Options, schema: StructType, overwrite: bool, *, stream: bool) -> Writer:
     _check(options, schema, overwrite)
-    return Writer(delivery_of(options, options.write_id or uuid4().hex, named=options.write_id is not None))
-
-
-def stream_writer(options: Options, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-    _check(options, schema, overwrite)
-    return Writer(delivery_of(options, stream_id(options), named=True))
+    write_id = stream_id(options) if stream else options.write_id or uuid4().hex
+    return Writer(delivery_of(options, write_id, named=stream or options.write_id is not None))
 
 
 def delivery_of(options: Options, write_id: str, *, named: bool) -> Delivery:
@@ -72,11 +62,11 @@ class Writer(DataSourceArrowWriter, DataSourceStreamArrowWriter):
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery
 
-    @reported
+    @reporting()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._delivery.stage(iterator)
 
-    @reported
+    @reporting()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int = 0) -> None:
         self._delivery.deliver([message for message in messages if isinstance(message, StagedRows)], batchId)
 
@@ -98,7 +88,9 @@ class Delivery:
 
     def deliver(self, parts: Sequence[StagedRows], batch: int) -> None:
         """Store the batch unless it is already stored; on the driver."""
-        with open_store(self.options.store, **_existing(self.options.store)) as store:
+        # A misspelled path must not create a store.
+        existing = {"create": False} if self.options.store.kind is SQLITE else {}
+        with open_store(self.options.store, **existing) as store:
             done = store.checkpoint(self._checkpoint) - batch * STEPS
             if done > STEPS:
                 later = batch + -(-done // STEPS) - 1
@@ -140,16 +132,16 @@ class Delivery:
         except ConditionFailed as error:
             if self.options.rejected is None or store.checkpoint(self._checkpoint) >= target:
                 raise
-            with Rejections(self.options.rejected, self.staging.write_id, batch) as rejections:
+            with rejections(self.options.rejected, self.staging.write_id, batch) as reject:
                 for row in rows:
-                    rejections.add(row._replace(condition=error.condition), error.conflict.position)
+                    reject(row._replace(condition=error.condition), error.conflict.position)
 
     def _store_in_chunks(self, store: EventStore, parts: Sequence[StagedRows], batch: int, done: int) -> None:
-        chunks = _with_last(_chunks(_rows(self._settled(parts, batch))))
+        chunks = _chunks(_rows(self._settled(parts, batch)))
         stored = 0
-        for index, (events, last) in enumerate(chunks):
+        for index, (events, following) in enumerate(pairwise(chain(chunks, [[]]))):
             if index >= done:
-                step = STEPS if last else index + 1
+                step = index + 1 if following else STEPS  # nothing follows on the last chunk
                 try:
                     store.append(_identified(events), checkpoint=(self._checkpoint, batch * STEPS + step))
                 except CheckpointBehind:
@@ -165,12 +157,12 @@ class Delivery:
     def _store_row_by_row(self, store: EventStore, parts: Sequence[StagedRows], batch: int) -> None:
         assert self.options.rejected is not None  # a column of conditions without this option was refused by `_check`
         rows = enumerate(_rows(self._settled(parts, batch)))
-        with Rejections(self.options.rejected, self.staging.write_id, batch) as rejections:
+        with rejections(self.options.rejected, self.staging.write_id, batch) as reject:
             while taken := list(islice(rows, ROW_APPENDS)):
                 appends = [self._append_of(row, batch, index) for index, row in taken]
                 for (_, row), verdict in zip(taken, store.append_each(appends), strict=True):
                     if isinstance(verdict, Conflicting):
-                        rejections.add(row, verdict.position)
+                        reject(row, verdict.position)
         # Not earlier: until the rejected rows are durable, a replay must reject them again.
         with suppress(CheckpointBehind):  # a former driver of the same stream has moved it
             store.append([], checkpoint=(self._checkpoint, (batch + 1) * STEPS))
@@ -235,11 +227,6 @@ def _check(options: Options, schema: StructType, overwrite: bool) -> None:
             raise InvalidInput("option 'condition'", "rows have conditions of their own: leave out one of them")
 
 
-def _existing(address: Address) -> dict[str, bool]:
-    """Options that keep a misspelled path from creating a store."""
-    return {"create": False} if address.kind is SQLITE else {}
-
-
 def _check_ids(parts: Sequence[StagedRows]) -> None:
     """Refuse a batch that has an id twice. Takes 16 bytes for each id, because a batch may have many millions."""
     packed = bytearray()
@@ -273,15 +260,6 @@ def _chunks(rows: Iterator[Row]) -> Iterator[list[Event]]:
         size += len(row.event.data)
     if chunk:
         yield chunk
-
-
-def _with_last(chunks: Iterator[list[Event]]) -> Iterator[tuple[list[Event], bool]]:
-    """Each chunk, and whether it is the last."""
-    held = next(chunks, None)
-    while held is not None:
-        following = next(chunks, None)
-        yield held, following is None
-        held = following
 
 
 def _identified(events: list[Event]) -> list[Event]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,23 +18,29 @@ SCHEMA: Final = STAGED.append(pa.field("conflict_position", pa.decimal128(38, 0)
 BATCH_ROWS: Final = 4_096
 
 
-class Rejections:
-    """The file of one batch: complete and durable when the `with` block ends, or absent if the block raised.
+@contextmanager
+def rejections(folder: str, write_id: str, batch: int) -> Iterator[Callable[[Row, int], None]]:
+    """Yields a function that adds a row, with the position that it conflicts with, to the file of the batch.
 
-    Its name follows from the write and the batch, so a replay replaces it by the same rows. A batch without rejected
-    rows has no file.
+    The file is complete and durable when the block ends, or absent if the block raised. Its name follows from the write
+    and the batch, so a replay replaces it by the same rows. A batch without rejected rows has no file.
     """
+    target = Path(folder) / f"{sha256(write_id.encode()).hexdigest()[:32]}-{batch:010d}.parquet"
+    rows: list[dict[str, Any]] = []
+    writer: pq.ParquetWriter | None = None
 
-    def __init__(self, folder: str, write_id: str, batch: int) -> None:
-        name = f"{sha256(write_id.encode()).hexdigest()[:32]}-{batch:010d}.parquet"
-        self._target = Path(folder) / name
-        self._rows: list[dict[str, Any]] = []
-        self._writer: pq.ParquetWriter | None = None
-        self._ends = ExitStack()
+    def flush() -> None:
+        nonlocal writer
+        if writer is None:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            draft = ends.enter_context(durable_file(target, replace=True))
+            writer = ends.enter_context(pq.ParquetWriter(draft, SCHEMA, compression="zstd"))
+        writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
+        rows.clear()
 
-    def add(self, row: Row, position: int) -> None:
+    def add(row: Row, position: int) -> None:
         event, condition = row
-        self._rows.append(
+        rows.append(
             {
                 "type": event.type,
                 "tags": sorted(event.tags),
@@ -45,23 +51,10 @@ class Rejections:
                 "conflict_position": position,
             }
         )
-        if len(self._rows) == BATCH_ROWS:
-            self._flush()
+        if len(rows) == BATCH_ROWS:
+            flush()
 
-    def __enter__(self) -> Rejections:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._rows and error is None:
-            self._flush()
-        self._ends.__exit__(kind, error, trace)
-
-    def _flush(self) -> None:
-        if self._writer is None:
-            self._target.parent.mkdir(parents=True, exist_ok=True)
-            draft = self._ends.enter_context(durable_file(self._target, replace=True))
-            self._writer = self._ends.enter_context(pq.ParquetWriter(draft, SCHEMA, compression="zstd"))
-        self._writer.write_batch(pa.RecordBatch.from_pylist(self._rows, schema=SCHEMA))
-        self._rows = []
+    with ExitStack() as ends:
+        yield add
+        if rows:
+            flush()

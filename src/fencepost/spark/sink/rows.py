@@ -71,25 +71,15 @@ def staged(batch: pa.RecordBatch, before: int) -> pa.RecordBatch:
 def rows_of(batch: pa.RecordBatch, before: int = 0) -> Iterator[Row]:
     """The rows of a staged batch; `before` is how many rows of the partition came before it."""
     columns = [batch.column(name).to_pylist() for name in STAGED.names]
-    for number, row in enumerate(zip(*columns, strict=True), start=before + 1):
+    rows = enumerate(zip(*columns, strict=True), start=before + 1)
+    for number, (type, tags, data, id, metadata, condition) in rows:
         try:
-            yield _row(*row)
+            if type is None:
+                raise InvalidInput("type", "null; every event has a type")
+            event = Event(type, data=data or b"", tags=tags or (), id=_id(id), metadata=dict(metadata or ()))
+            yield Row(event, None if condition is None else AppendCondition.from_json(condition))
         except InvalidInput as error:
             raise InvalidInput(f"row {number} of its partition, column {error.field!r}", error.problem) from None
-
-
-def _row(
-    type: str | None,
-    tags: list[str] | None,
-    data: bytes | None,
-    id: str | None,
-    metadata: list[tuple[str, str]] | None,
-    condition: str | None,
-) -> Row:
-    if type is None:
-        raise InvalidInput("type", "null; every event has a type")
-    event = Event(type, data=data or b"", tags=tags or (), id=_id(id), metadata=dict(metadata or ()))
-    return Row(event, None if condition is None else AppendCondition.from_json(condition))
 
 
 def _id(text: str | None) -> UUID | None:

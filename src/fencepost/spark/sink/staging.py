@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -87,22 +87,24 @@ class Staging:
         held: list[pa.RecordBatch] = []
         rows = size = data_bytes = 0
         conditional = False
-        spill: Spill | None = None
-        for batch in batches:
-            checked = staged(batch, rows)
-            rows += checked.num_rows
-            size += checked.nbytes
-            data_bytes += checked.column("data").nbytes
-            conditional = conditional or checked.column("condition").null_count < checked.num_rows
-            if spill is None and size > INLINE_BYTES:
-                spill = Spill(self.folder / TASKS, partition, held)
-                held = []
-            if spill is None:
+        path: str | None = None
+        writer: pa.RecordBatchStreamWriter | None = None
+        with ExitStack() as ends:
+            for batch in batches:
+                checked = staged(batch, rows)
+                rows += checked.num_rows
+                size += checked.nbytes
+                data_bytes += checked.column("data").nbytes
+                conditional = conditional or checked.column("condition").null_count < checked.num_rows
                 held.append(checked)
-            else:
-                spill.write(checked)
-        if spill is not None:
-            return StagedRows(rows, data_bytes, conditional, path=spill.close())
+                if writer is None and size > INLINE_BYTES:
+                    path, writer = ends.enter_context(_spill(self.folder / TASKS, partition))
+                if writer is not None:
+                    for each in held:
+                        writer.write_batch(each)
+                    held = []
+        if path is not None:
+            return StagedRows(rows, data_bytes, conditional, path=path)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, STAGED) as writer:
             for batch in held:
@@ -140,26 +142,16 @@ class Staging:
         _sweep(Path(self.root))
 
 
-class Spill:
-    """A file under a name that no other attempt of the task uses; it is durable when it is closed."""
-
-    def __init__(self, folder: Path, partition: int, held: Sequence[pa.RecordBatch]) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._path = folder / f"{partition:06d}-{uuid4().hex}.arrow"
-        self._file = self._path.open("wb")
-        self._writer = pa.ipc.new_stream(self._file, STAGED)
-        for batch in held:
-            self._writer.write_batch(batch)
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch)
-
-    def close(self) -> str:
-        self._writer.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        return str(self._path)
+@contextmanager
+def _spill(folder: Path, partition: int) -> Iterator[tuple[str, pa.RecordBatchStreamWriter]]:
+    """A file under a name that no other attempt of the task uses, and its writer; durable when the block ends."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / f"{partition:06d}-{uuid4().hex}.arrow"
+    with path.open("wb") as file:
+        with pa.ipc.new_stream(file, STAGED) as writer:
+            yield str(path), writer
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def known_as(address: Address) -> str:

@@ -30,14 +30,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ...errors import FencepostError, InvalidInput, StoreUnavailable
-from ..basics import (
-    Options,
-    check_narrowed,
-    full_schema,
-    parse,
-    reported,
-    reporting,
-)
+from ..basics import Options, check_narrowed, full_schema, parse, reporting
 from ..scanning import Scan, Selection, narrowed, needed, partition, scan_of, snapshot, to_spark
 
 
@@ -62,7 +55,7 @@ class FencepostSource(DataSource):
     def schema(self) -> StructType:
         return full_schema(self._parsed)
 
-    @reported
+    @reporting()
     def reader(self, schema: StructType) -> DataSourceReader:
         check_narrowed(schema, self._parsed)
         if self._parsed.from_head:
@@ -86,17 +79,17 @@ class FencepostSource(DataSource):
 
         return FencepostStreamReader(self._parsed, schema)
 
-    @reported
+    @reporting()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from ..sink import batch_writer
+        from ..sink import writer_of
 
-        return batch_writer(self._parsed, schema, overwrite)
+        return writer_of(self._parsed, schema, overwrite, stream=False)
 
-    @reported
+    @reporting()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from ..sink import stream_writer
+        from ..sink import writer_of
 
-        return stream_writer(self._parsed, schema, overwrite)
+        return writer_of(self._parsed, schema, overwrite, stream=True)
 
 
 @dataclass
@@ -113,7 +106,7 @@ class FencepostReader(DataSourceReader):
         self._end = end
         self.filters: list[Filter] = []  # they narrow what is read; Spark applies them again
 
-    @reported
+    @reporting()
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         scan = scan_of(options.store)

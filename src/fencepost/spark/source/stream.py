@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from ...errors import InvalidInput, StoreError
 from ...store import EventStore
-from ..basics import Options, check_narrowed, default_parts, reported
+from ..basics import Options, check_narrowed, default_parts, reporting
 from ..scanning import Selection, partition, scan_of
 from .batch import Partition, read_partition
 
@@ -42,7 +42,7 @@ class FencepostStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._store: EventStore | None = None
         self._target: int | None = None  # where a run with the trigger availableNow ends
 
-    @reported
+    @reporting()
     def initialOffset(self) -> dict[str, Any]:
         check_narrowed(self._schema, self._options)
         if self._options.types is not None:
@@ -52,11 +52,11 @@ class FencepostStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable() if self._options.max_events is None else ReadMaxRows(self._options.max_events)
 
-    @reported
+    @reporting()
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._head()
 
-    @reported
+    @reporting()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         check_narrowed(self._schema, self._options)
         after = position_of(start)
@@ -77,11 +77,11 @@ class FencepostStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return start
         return offset(self._limited(after, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end, after)
 
-    @reported
+    @reporting()
     def reportLatestOffset(self) -> dict[str, Any]:
         return offset(self._head())
 
-    @reported
+    @reporting()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         options = self._options
         selection = Selection(start_of(start, end), position_of(end), options.query)

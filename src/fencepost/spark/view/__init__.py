@@ -2,7 +2,6 @@
 
 views       `View`: refresh, read the latest version or an older one, follow the log
 changes     what changed between two positions of a view
-places      which place the address of a view names
 place       what a view asks of the place that it is kept at
 folder      Parquet layers in a folder or an object store, and the manifest that says which of them make up a version
 layers      what a view asks of its layers; layers in a folder, by Spark's own writer and reader

@@ -20,8 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from ...errors import InvalidInput
-from ..folding import BEFORE, ERROR, POSITION, Plan
+from ..folding import BEFORE, ERROR, POSITION, Plan, refuse_names
 
 AFTER: Final = "after"
 ORDER: Final = "number of the refresh"  # with spaces, which no field's name has
@@ -29,18 +28,10 @@ ORDER: Final = "number of the refresh"  # with spaces, which no field's name has
 
 def check_names(plan: Plan) -> None:
     """Refuse a projection whose columns would collide with those of changes."""
-    taken = {BEFORE, AFTER, POSITION}
-    for name in plan.scope:
-        if name.lower() in taken:
-            raise InvalidInput(
-                f"parameter {name!r}",
-                "changes of a view have a column of this name; rename the parameter, and name its tag with tag('...')",
-            )
-    for name in plan.state.names:
-        if name.lower() == BEFORE:
-            raise InvalidInput(
-                f"column {name!r}", "a view that records changes keeps a column of this name; use another with schema="
-            )
+    problem = "changes of a view have a column of this name; rename the parameter, and name its tag with tag('...')"
+    refuse_names("parameter", plan.scope, [BEFORE, AFTER, POSITION], problem)
+    problem = "a view that records changes keeps a column of this name; use another with schema="
+    refuse_names("column", plan.state.names, [BEFORE], problem)
 
 
 def compared(plan: Plan, before: DataFrame | None, after: DataFrame, position: int) -> DataFrame:

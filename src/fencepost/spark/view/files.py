@@ -13,12 +13,11 @@ tests/spark/slow/test_object_tables.py does so in an object store, where no lock
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from functools import cached_property, partial
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,27 +25,21 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructType
 
-from ...address import object_url
 from ...errors import InvalidInput
-from ...storage import Folder, Storage, storage_at
-from ..basics import local_path, locked
-from ..folding import POSITION, STATE, Plan
-from ..formats import DELTA, ICEBERG, Commit, DataFile, FileTable, State, TableChanged, catalog_named, table_of
-from .bucket_files import BUCKET, BucketWriter, read_files
-from .folder import VIEW, check_folder
+from ...storage import Storage
+from ..basics import LINES, entries_in, locked
+from ..folding import Plan
+from ..formats import DELTA, ICEBERG, CatalogName, Change, Commit, DataFile, FileTable, State, TableChanged, table_of
+from .bucket_files import BUCKET, path_in, read_files, write_buckets
+from .folder import LOCK, view_storage
 from .place import FORMAT, Version, ViewManifest
 
-if TYPE_CHECKING:
-    from ..formats.catalogs import CatalogName
-
 BUCKETS: Final = 16
-LOCK: Final = "refresh.lock"
 TABLE: Final = "view"
 PREFIX: Final = "fencepost."  # of the properties of a commit
 FINGERPRINT: Final = f"{PREFIX}fingerprint"
 COLUMNS: Final = f"{PREFIX}columns"
 _BUCKET_FILE: Final = re.compile(r"bucket-(\d{3})-[0-9a-f]{32}\.parquet")
-_WRITTEN: Final = "name string, rows long, bytes long"
 
 
 @dataclass(frozen=True)
@@ -65,18 +58,15 @@ class FilesPlace:
         """The place that a user names: a folder or a URL, for an Iceberg table with its catalog and table."""
         where, _, query = place.partition("?")
         catalog = _catalog_in(query, kind)
-        url = object_url(where, "at")
-        if url is None:
-            folder = Path(local_path(where, "at")).absolute()
-            check_folder(folder)
-            return cls(kind, storage_at(folder, VIEW), plan, keep, schema, catalog)
-        if kind == ICEBERG and catalog is None:
+        storage = view_storage(where)
+        if kind == ICEBERG and catalog is None and not storage.is_locked:
+            url = storage.name()
             raise InvalidInput(
                 "at",
                 f"{url} is in an object store, which has no Iceberg catalog; name one of pyiceberg's configuration: "
                 f"iceberg:{url}?catalog=NAME",
             )
-        return cls(kind, storage_at(url, VIEW), plan, keep, schema, catalog)
+        return cls(kind, storage, plan, keep, schema, catalog)
 
     @property
     def data(self) -> str:
@@ -92,11 +82,7 @@ class FilesPlace:
 
     def refreshing(self) -> AbstractContextManager[None]:
         """Hold the lock of a folder. An object store has none: there the commit of the table decides."""
-        if not isinstance(self.storage, Folder):
-            return nullcontext()
-        root = self.storage.folder
-        (root / self.data).mkdir(parents=True, exist_ok=True)
-        return locked(root / LOCK, f"{root}: another process is refreshing this view; try again later")
+        return locked(self.storage, LOCK, folder=self.data)
 
     def manifest(self) -> ViewManifest | None:
         return self._manifest(self.table.state())
@@ -118,18 +104,10 @@ class FilesPlace:
             ),
         )
 
-    def saved(self, spark: SparkSession, schema: StructType, version: Version) -> DataFrame | None:
-        return self._read(spark, schema, self._files(version))
+    def saved(self, spark: SparkSession, schema: StructType, version: Version) -> DataFrame:
+        return read_files(spark, self.storage, self.data, schema, self._files(version))
 
-    def states(self, spark: SparkSession, schema: StructType, version: Version) -> DataFrame:
-        wanted = StructType([field for field in schema.fields if field.name in (*self.plan.keys, POSITION, STATE)])
-        return self._read(spark, wanted, self._files(version))
-
-    def recorded(self, spark: SparkSession, schema: StructType, versions: Sequence[Version]) -> list[DataFrame] | None:
-        return None
-
-    def publish(self, spark: SparkSession, schema: StructType, manifest: ViewManifest) -> None:
-        raise NotImplementedError("a view in a table does not record changes, which `View` checks")
+    states = saved  # a row has the state beside the other columns
 
     def save(self, changes: DataFrame, manifest: ViewManifest, position: int, digest: str) -> int:
         """Write the changed buckets, commit them, and remove the files that no kept version has.
@@ -148,7 +126,7 @@ class FilesPlace:
             if self.table.state().commits != state.commits:
                 raise self._overtaken() from error
             raise
-        self.table.commit(state, added, replaced, position=position, properties=_properties(manifest, digest))
+        self.table.commit(state, Change(added, replaced, position, _properties(manifest, digest)))
         self._remove_unused(listed)
         return changed
 
@@ -161,7 +139,8 @@ class FilesPlace:
             rows = bucketed
             if replaced and manifest.versions:
                 sizes = self.table.files(state.commits[-1].version)
-                old = self._read(changes.sparkSession, changes.schema, {name: sizes[name] for name in replaced})
+                there = {name: sizes[name] for name in replaced}
+                old = read_files(changes.sparkSession, self.storage, self.data, changes.schema, there)
                 old = old.withColumn(BUCKET, self._bucket())
                 rows = bucketed.unionByName(old.join(bucketed, list(self.plan.keys), "left_anti"))
             return self._written(rows) if touched else [], replaced, sum(touched.values())
@@ -171,11 +150,7 @@ class FilesPlace:
     def _written(self, rows: DataFrame) -> list[DataFile]:
         """Write the rows of each bucket to a file; in the workers."""
         spread = rows.repartition(BUCKET).sortWithinPartitions(BUCKET, *self.plan.keys)
-        written = spread.mapInArrow(BucketWriter(self.storage, self.data), _WRITTEN).collect()
-        return [DataFile(row["name"], row["rows"], row["bytes"]) for row in written]
-
-    def _read(self, spark: SparkSession, schema: StructType, sizes: Mapping[str, int]) -> DataFrame:
-        return read_files(spark, self.storage, self.data, schema, sizes)
+        return entries_in(spread.mapInArrow(partial(write_buckets, self.storage, self.data), LINES), DataFile)
 
     def _bucket(self) -> Any:
         return F.pmod(F.xxhash64(*self.plan.keys), F.lit(BUCKETS)).cast(LongType())
@@ -220,7 +195,7 @@ class FilesPlace:
         named = set[str]().union(*(self.table.files(commit.version) for commit in kept))
         for name in listed:
             if name not in named:
-                self.storage.delete(f"{self.data}/{name}" if self.data else name)
+                self.storage.delete(path_in(self.data, name))
 
 
 def _catalog_in(query: str, kind: str) -> CatalogName | None:
@@ -230,7 +205,7 @@ def _catalog_in(query: str, kind: str) -> CatalogName | None:
     if unknown:
         takes = "catalog and table" if kind == ICEBERG else "no options"
         raise InvalidInput("at", f"unknown option {unknown[0]!r:.80}; a view in a table of {kind} takes {takes}")
-    return catalog_named(options.get("catalog"), options.get("table"), fields=("at: catalog", "at: table"))
+    return CatalogName.of(options.get("catalog"), options.get("table"), fields=("at: catalog", "at: table"))
 
 
 def _properties(manifest: ViewManifest, digest: str) -> dict[str, str]:

@@ -19,7 +19,7 @@ lists their version, each refresh in one step; a refresh first publishes what a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -30,6 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from ...address import object_url
 from ...errors import FencepostError, InvalidInput
 from ...storage import (
     Contents,
@@ -41,10 +42,12 @@ from ...storage import (
     storage_at,
     stored_manifest,
 )
-from ..basics import locked
-from ..folding import BEFORE, POSITION, STATE, Plan
+from ..basics import local_path, locked
+from ..folding import BEFORE, POSITION, Plan
+from ..frames import PATTERNS
 from .changes import combined, compared
 from .layers import LAYERS, Layers, LocalLayers
+from .object_layers import ObjectLayers
 from .place import FORMAT, Layer, Version, ViewManifest
 
 VIEW: Final = Contents(
@@ -55,7 +58,6 @@ VIEW: Final = Contents(
     repair="delete view.json there and refresh the view, which folds it again",
 )
 LOCK: Final = "refresh.lock"
-PATTERNS: Final = "*?[{\\"  # Spark treats a path with one of these as a pattern when it reads
 MOST_LAYERS: Final = 8  # more are merged into one
 LAYER: Final = "number of the layer"  # with spaces, which no field's name has
 
@@ -70,31 +72,29 @@ class FolderPlace:
     keep: int
 
     @classmethod
-    def of(cls, place: Path | str, plan: Plan, keep: int) -> FolderPlace:
-        """The place in a folder, or below the prefix that a URL of an object store names."""
-        storage = storage_at(place, VIEW)
-        if isinstance(storage, Folder):
-            return cls(storage, LocalLayers(storage.folder), plan, keep)
-        from .object_layers import ObjectLayers
-
-        return cls(storage, ObjectLayers(storage), plan, keep)
+    def of(cls, storage: Storage, plan: Plan, keep: int) -> FolderPlace:
+        layers = LocalLayers(storage.folder) if isinstance(storage, Folder) else ObjectLayers(storage)
+        return cls(storage, layers, plan, keep)
 
     def refreshing(self) -> AbstractContextManager[None]:
-        return refreshing(self.storage.folder) if isinstance(self.storage, Folder) else nullcontext()
+        """Hold the lock of a folder: two refreshes at once would each remove the other's version."""
+        return locked(self.storage, LOCK, folder=LAYERS)
 
     def manifest(self) -> ViewManifest | None:
         return stored_manifest(self.storage, ViewManifest, newest_format=FORMAT)
 
     def saved(self, spark: SparkSession, schema: StructType, version: Version) -> DataFrame:
-        whole = self._numbered(spark, schema, version)
+        """The rows of all layers; of the rows of a key, the one in the newest layer."""
+        read = self.layers.reader(spark, version.layers)
         if len(version.layers) <= 1:
-            return whole.select(*schema.names)
+            return read(schema, version.layers)
+        frames = [read(schema, [layer]).withColumn(LAYER, F.lit(number)) for number, layer in enumerate(version.layers)]
+        whole = reduce(DataFrame.unionByName, frames)
         newest = F.max_by(F.struct(*schema.names), LAYER).alias("newest")
         return whole.groupBy(*self.plan.keys).agg(newest).select("newest.*")
 
     def states(self, spark: SparkSession, schema: StructType, version: Version) -> DataFrame:
-        wanted = StructType([field for field in schema.fields if field.name in (*self.plan.keys, POSITION, STATE)])
-        return self.layers.reader(spark, version.layers)(wanted, version.layers)
+        return self.layers.reader(spark, version.layers)(schema, version.layers)
 
     def save(self, changes: DataFrame, manifest: ViewManifest, position: int, digest: str) -> int:
         manifest = self._begun(manifest)
@@ -125,6 +125,7 @@ class FolderPlace:
         return layer.rows
 
     def recorded(self, spark: SparkSession, schema: StructType, versions: Sequence[Version]) -> list[DataFrame] | None:
+        """The recorded rows of each of these refreshes; None if one of them did not record its changes."""
         wanted = self.plan.recorded_schema(schema[POSITION].dataType)
         found = [version.changes for version in versions if version.changes is not None]
         if len(found) < len(versions):
@@ -133,10 +134,13 @@ class FolderPlace:
         return [read(wanted, [layer]) for layer in found]
 
     def publish(self, spark: SparkSession, schema: StructType, manifest: ViewManifest) -> None:
+        """Make the changes that committed refreshes recorded readable as a stream."""
         with self._noticing_others(manifest):
             there = max(self.layers.published(manifest.generation), default=None)
             if there is None:
-                first = _first_to_publish(manifest.versions)
+                # The version that is published whole: the last one without recorded changes, or the oldest.
+                unrecorded = (version for version in reversed(manifest.versions) if version.changes is None)
+                first = next(unrecorded, manifest.versions[0])
                 whole = compared(self.plan, None, self.saved(spark, schema, first), first.position)
                 self.layers.publish(whole, manifest.generation, first.position)
                 there = first.position
@@ -162,16 +166,13 @@ class FolderPlace:
         try:
             yield
         except Exception as error:
-            if not self.storage.is_locked and self._was_replaced(manifest):
+            found = None
+            if not self.storage.is_locked:
+                with suppress(FencepostError):  # the first error says more
+                    found = self.manifest()
+            if found is not None and found.version != manifest.version:
                 raise ManifestChanged(busy(self.storage)) from error
             raise
-
-    def _was_replaced(self, manifest: ViewManifest) -> bool:
-        try:
-            found = self.manifest()
-        except FencepostError:  # the first error says more
-            return False
-        return found is not None and found.version != manifest.version
 
     def _parts(self, versions: Sequence[Version]) -> set[str]:
         """What the layers of these versions consist of."""
@@ -179,41 +180,28 @@ class FolderPlace:
         layers += [version.changes for version in versions if version.changes is not None]
         return set().union(*(self.layers.parts(layer) for layer in layers))
 
-    def _numbered(self, spark: SparkSession, schema: StructType, version: Version) -> DataFrame:
-        """The rows of all layers, each with the number of its layer."""
-        read = self.layers.reader(spark, version.layers)
-        frames = [read(schema, [layer]).withColumn(LAYER, F.lit(number)) for number, layer in enumerate(version.layers)]
-        nothing = spark.createDataFrame([], schema).withColumn(LAYER, F.lit(0))
-        return reduce(DataFrame.unionByName, frames) if frames else nothing
-
-
-def _first_to_publish(versions: Sequence[Version]) -> Version:
-    """The version that is published whole: the last one without recorded changes, or the oldest."""
-    return next((version for version in reversed(versions) if version.changes is None), versions[0])
-
 
 def _is_ragged(layers: Sequence[Layer]) -> bool:
     """Whether one merged layer is faster to read: there are many layers, or many rows in the later ones."""
     return len(layers) > MOST_LAYERS or sum(layer.rows for layer in layers) > 2 * (layers[0].rows if layers else 0)
 
 
-def check_folder(folder: Path) -> None:
-    """Refuse a name that Spark can write to and then cannot read."""
+def view_storage(place: str) -> Storage:
+    """The storage in a folder, or below the prefix that a URL of an object store names.
+
+    A folder whose name Spark can write to and then cannot read is refused.
+    """
+    if object_url(place, VIEW.argument) is not None:
+        return storage_at(place, VIEW)
+    folder = Path(local_path(place, VIEW.argument)).absolute()
     found = sorted(set(PATTERNS) & set(str(folder)))
     if found:
         raise InvalidInput(
             "at", f"{folder} contains {' and '.join(found)}, which Spark treats as a pattern: rename the folder"
         )
+    return storage_at(folder, VIEW)
 
 
 def read_view_manifest(place: Path | str) -> ViewManifest | None:
     """The manifest of the view in a folder, or below a prefix of an object store."""
     return stored_manifest(storage_at(place, VIEW), ViewManifest, newest_format=FORMAT)
-
-
-@contextmanager
-def refreshing(folder: Path) -> Iterator[None]:
-    """Hold the lock on the view: two refreshes at once would each remove the other's version."""
-    (folder / LAYERS).mkdir(parents=True, exist_ok=True)
-    with locked(folder / LOCK, busy(storage_at(folder, VIEW))):
-        yield

@@ -30,8 +30,8 @@ from pyspark.sql.types import StructType
 from ...errors import StoreCorrupt
 from ...storage import LEFT_S, Storage
 from ...storage.parquet import checked_batches
-from ..basics import native_folder, over_tasks, reporting
-from ..frames import READING
+from ..basics import LINES, entries_in, line_of, over_tasks, reporting
+from ..frames import READING, native_folder
 from .layers import CHANGES, LAYERS, Reader
 from .place import Layer, LayerFile
 
@@ -41,7 +41,6 @@ GROUP_BYTES: Final = 67_108_864  # a worker holds one row group in memory
 # As Spark's own reader packs files into tasks: opening one costs as much as reading 4 MB.
 TASK_BYTES: Final = 134_217_728
 OPENING_BYTES: Final = 4_194_304
-_LINES: Final = pa.schema([("line", pa.string())])
 
 
 @dataclass(frozen=True)
@@ -53,15 +52,13 @@ class ObjectLayers:
     def write(self, frame: DataFrame, position: int) -> Layer:
         name = f"{position:020d}{self.storage.suffix()}"
         writer = FileWriter(self.storage, _arrow(frame.schema), f"{LAYERS}/{name}")
-        written = frame.mapInArrow(writer, "line string").collect()
-        files = sorted(
-            (msgspec.json.decode(row["line"], type=LayerFile) for row in written), key=lambda file: file.path
-        )
+        written = entries_in(frame.mapInArrow(writer, LINES), LayerFile)
+        files = sorted(written, key=lambda file: file.path)
         return Layer(name=name, rows=sum(file.rows for file in files), files=tuple(files))
 
     def reader(self, spark: SparkSession, layers: Sequence[Layer]) -> Reader:
         sample = next((file for layer in reversed(layers) for file in self._files(layer)), None)
-        folder = None if sample is None else native_folder(spark, self.storage.name(), sample)
+        folder = None if sample is None else native_folder(spark, self.storage.name(), sample.path, sample.bytes)
 
         def read(schema: StructType, layers: Sequence[Layer]) -> DataFrame:
             files = [file for layer in layers for file in self._files(layer)]
@@ -88,7 +85,7 @@ class ObjectLayers:
     def publish(self, changes: DataFrame, generation: str, position: int) -> None:
         folder = f"{CHANGES}/{generation}/{position:020d}"
         writer = FileWriter(self.storage, _arrow(changes.schema), folder, PUBLISHED)
-        written = changes.repartition(1).mapInArrow(writer, "line string").collect()
+        written = changes.repartition(1).mapInArrow(writer, LINES).collect()
         if not written:  # there are no changes, so perhaps no task; the file says that they were published
             writer.write(iter(()))
 
@@ -141,8 +138,7 @@ class FileWriter:
             filled = (batch for batch in batches if batch.num_rows)
             first = next(filled, None)
             if first is not None:
-                line = msgspec.json.encode(self.write(chain([first], filled))).decode()
-                yield pa.RecordBatch.from_pylist([{"line": line}], schema=_LINES)
+                yield line_of(self.write(chain([first], filled)))
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> LayerFile:
         path = f"{self.folder}/{self.name or f'{token_hex(16)}.parquet'}"

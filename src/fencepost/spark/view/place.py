@@ -6,7 +6,6 @@ happened, and a reader sees the view before a refresh or after it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from hashlib import sha256
 from typing import Final, Protocol
@@ -84,13 +83,7 @@ class Place(Protocol):
         """A row for each key, with all saved columns; None if the place keeps only states."""
 
     def states(self, spark: SparkSession, schema: StructType, version: Version) -> DataFrame:
-        """The rows to continue from; a key may also have older ones."""
-
-    def recorded(self, spark: SparkSession, schema: StructType, versions: Sequence[Version]) -> list[DataFrame] | None:
-        """The recorded rows of each of these refreshes; None if one of them did not record its changes."""
-
-    def publish(self, spark: SparkSession, schema: StructType, manifest: ViewManifest) -> None:
-        """Make the changes that committed refreshes recorded readable as a stream, if the place can do so."""
+        """The rows to continue from, in the columns of the schema; a key may also have older ones."""
 
     def save(self, changes: DataFrame, manifest: ViewManifest, position: int, digest: str) -> int:
         """Save the changed rows and the position, both or neither; returns the number of rows.

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -42,7 +43,7 @@ from ...address import POSTGRES, without_options
 from ...engines.postgres.addresses import parameters_of
 from ...errors import FormatUnsupported, InvalidInput, StoreUnavailable
 from ..basics import over_tasks
-from ..folding import POSITION, STATE, Plan
+from ..folding import Plan
 from .place import FORMAT, Version, ViewManifest
 
 try:
@@ -159,14 +160,7 @@ class TablePlace:
         return None  # computed from the states, by the projection
 
     def states(self, spark: SparkSession, schema: StructType, version: Version) -> DataFrame:
-        wanted = StructType([each for each in schema.fields if each.name in (*self.plan.keys, POSITION, STATE)])
-        return over_tasks(spark, range(PARTS), StateReader(self, version.position, wanted).read, wanted)
-
-    def recorded(self, spark: SparkSession, schema: StructType, versions: Sequence[Version]) -> list[DataFrame] | None:
-        return None
-
-    def publish(self, spark: SparkSession, schema: StructType, manifest: ViewManifest) -> None:
-        raise NotImplementedError("a view in a table does not record changes, which `View` checks")
+        return over_tasks(spark, range(PARTS), partial(_states, self, version.position, schema), schema)
 
     def save(self, changes: DataFrame, manifest: ViewManifest, position: int, digest: str) -> int:
         anew = not manifest.versions
@@ -275,36 +269,24 @@ def moment(value: datetime) -> datetime:
     return value.astimezone(timezone.utc)
 
 
-@dataclass(frozen=True)
-class StateReader:
-    """Reads a part of the states; in a worker."""
-
-    place: TablePlace
-    position: int
-    schema: StructType
-
-    def read(self, part: int) -> Iterator[pa.RecordBatch]:
-        schema = to_arrow_schema(self.schema, timezone="UTC")
-        for rows in self._pages(part):
-            columns = list(zip(*rows, strict=True))
-            arrays = [pa.array(column, type=each.type) for column, each in zip(columns, schema, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-    def _pages(self, part: int) -> Iterator[list[tuple[Any, ...]]]:
-        place = self.place
-        with place.connected() as connection:
-            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            manifest = place.manifest_in(connection)
-            if manifest is None or manifest.versions[-1].position != self.position:
-                raise StoreUnavailable(f"{place.name}: the view was refreshed meanwhile; read it again")
-            statement = sql.SQL("SELECT {} FROM {} WHERE abs(mod(hashtext({})::bigint, {})) = {}").format(
-                sql.SQL(", ").join(sql.Identifier(name) for name in self.schema.names),
-                place.table,
-                sql.Identifier(place.plan.keys[0]),
-                PARTS,
-                part,
-            )
-            with connection.cursor("states") as cursor:
-                cursor.execute(statement)
-                while rows := cursor.fetchmany(BATCH_ROWS):
-                    yield rows
+def _states(place: TablePlace, position: int, wanted: StructType, part: int) -> Iterator[pa.RecordBatch]:
+    """A part of the states; in a worker."""
+    schema = to_arrow_schema(wanted, timezone="UTC")
+    with place.connected() as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        manifest = place.manifest_in(connection)
+        if manifest is None or manifest.versions[-1].position != position:
+            raise StoreUnavailable(f"{place.name}: the view was refreshed meanwhile; read it again")
+        statement = sql.SQL("SELECT {} FROM {} WHERE abs(mod(hashtext({})::bigint, {})) = {}").format(
+            sql.SQL(", ").join(sql.Identifier(name) for name in wanted.names),
+            place.table,
+            sql.Identifier(place.plan.keys[0]),
+            PARTS,
+            part,
+        )
+        with connection.cursor("states") as cursor:
+            cursor.execute(statement)
+            while rows := cursor.fetchmany(BATCH_ROWS):
+                columns = zip(*rows, strict=True)
+                arrays = [pa.array(column, type=each.type) for column, each in zip(columns, schema, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -25,19 +25,21 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import LongType, StructType
 
-from ...address import Address
+from ...address import POSTGRES, Address, object_url
 from ...decisions import Projection
 from ...decisions.snapshots import digest_of, fingerprint
 from ...errors import InvalidInput, StoreUnavailable
 from ...model import checked_position
+from ...redaction import redacted
 from ..basics import PATIENCE_S, Batch, absolute_lake, address_of, changing, follow_ranges, position_type
-from ..folding import POSITION, STATE, UPTO, Folder, Log, OnError, Plan, grouped, log_of, no_rows
+from ..folding import POSITION, STATE, UPTO, Folder, Log, OnError, Plan, log_of
+from ..formats import FORMATS
 from ..scanning import scan_of
 from ..session import session
 from .changes import check_names, combined, compared
-from .folder import FolderPlace
-from .place import Version, ViewManifest
-from .places import place_at
+from .files import FilesPlace
+from .folder import FolderPlace, view_storage
+from .place import Place, Version, ViewManifest
 
 FEW_EVENTS: Final = 100_000  # are cached while they are folded, because they are read twice
 KEPT: Final = 16  # versions, by default
@@ -86,7 +88,7 @@ class View:
         self._partitions = partitions
         self._lake = None if lake is None else absolute_lake(lake, "lake")
         position = LongType() if self._store is None else position_type(self._store)
-        self._place = place_at(at, self._plan, keep, self._plan.saved_schema(position))
+        self._place = _place_at(at, self._plan, keep, self._plan.saved_schema(position))
         self._recording = changes
         if changes and not isinstance(self._place, FolderPlace):
             raise InvalidInput(
@@ -103,8 +105,7 @@ class View:
     @property
     def position(self) -> int:
         """The view covers every event up to this position; 0 before the first refresh."""
-        manifest = self._usable(self._place.manifest())
-        return manifest.versions[-1].position if manifest is not None else 0
+        return max(self.versions, default=0)
 
     @property
     def versions(self) -> list[int]:
@@ -204,7 +205,7 @@ class View:
         if after > end:
             raise InvalidInput("after", f"{after} is above the end of the changes, {end}")
         kept = [version.position for version in manifest.versions]
-        if after in kept and end in kept and after < end:
+        if isinstance(self._place, FolderPlace) and after in kept and end in kept and after < end:
             between = [version for version in manifest.versions if after < version.position <= end]
             recorded = self._place.recorded(self._session(), _schema(manifest), between)
             if recorded is not None:
@@ -213,6 +214,7 @@ class View:
 
     def _publish(self, manifest: ViewManifest | None) -> None:
         if self._recording and manifest is not None:
+            assert isinstance(self._place, FolderPlace)  # no other place records changes
             self._place.publish(self._session(), _schema(manifest), manifest)
 
     def follow(
@@ -249,8 +251,8 @@ class View:
         if saved is not None:
             return saved.drop(STATE, *self._plan.keys)
         position = schema[POSITION].dataType
-        nothing = Log(no_rows(self._session(), self._plan, position), version.position, position)
-        return self._folded(nothing, version, saving=False)
+        nothing = self._session().createDataFrame([], self._plan.rows_schema(position))
+        return self._folded(Log(nothing, version.position, position), version, saving=False)
 
     def _folded(
         self, log: Log, base: Version | None, *, saving: bool, recording: bool = False, few: bool = False
@@ -258,7 +260,9 @@ class View:
         """The log folded on top of a version. `few`: read only the states of the keys that the log has."""
         rows = log.rows
         if base is not None:
-            saved = self._place.states(self._session(), self._plan.saved_schema(log.position), base)
+            wanted = (*self._plan.keys, POSITION, STATE)
+            kept = [field for field in self._plan.saved_schema(log.position).fields if field.name in wanted]
+            saved = self._place.states(self._session(), StructType(kept), base)
             if few:
                 touched = rows.select(*self._plan.keys)
                 saved = saved.join(F.broadcast(touched), list(self._plan.keys), "left_semi")
@@ -271,8 +275,7 @@ class View:
                 *nothing,
             )
             rows = rows.unionByName(states)
-        folder = Folder(self._plan, log.position, saving, recording)
-        return grouped(rows, self._plan, self._partitions).mapInArrow(folder, folder.schema)
+        return Folder(self._plan, log.position, saving, recording).folded(rows, self._partitions)
 
     def _usable(self, found: ViewManifest | None) -> ViewManifest | None:
         """The manifest that was found, if the same code of the projection has folded the view."""
@@ -315,6 +318,22 @@ class View:
         if self._spark is None:
             self._spark = SparkSession.getActiveSession() or session()
         return self._spark
+
+
+def _place_at(at: str, plan: Plan, keep: int, schema: StructType) -> Place:
+    """The place that the address of a view names; the view has these columns, and keeps that many versions."""
+    scheme, _, rest = at.partition(":") if isinstance(at, str) else ("", "", "")
+    if scheme in FORMATS and rest:
+        return FilesPlace.at(scheme, rest, plan, keep, schema)
+    if isinstance(at, str) and ((scheme == "file" and rest) or object_url(at, "at") is not None):
+        return FolderPlace.of(view_storage(at), plan, keep)
+    if scheme in POSTGRES.schemes:
+        from .table import TablePlace
+
+        return TablePlace.of(at, plan)
+    given = redacted(at) if isinstance(at, str) else type(at).__name__
+    forms = "file:<folder>, s3://<bucket>/<prefix>, delta:<folder>, iceberg:<folder> or postgresql://…?table=<name>"
+    raise InvalidInput("at", f"{forms} is needed, not {given!r:.80}")
 
 
 def _schema(manifest: ViewManifest) -> StructType:
