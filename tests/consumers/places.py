@@ -13,8 +13,8 @@ import fencepost
 from fencepost import EventStore
 from fencepost.address import Address
 from fencepost.consumers import BatchHandled
-from fencepost.consumers.drivers import connect_postgres
 from fencepost.consumers.records import Control
+from fencepost.consumers.sql_targets import connect_postgres
 from fencepost.decisions import Tag, encode, event, project, tag
 from fencepost.observing import Observation, observe
 

@@ -33,7 +33,7 @@ def checkpoint_before_effect() -> None:
 def no_fencing() -> None:
     def save(self: SqlTarget, transaction: Any, position: int) -> None:
         statement = "UPDATE fencepost_consumer SET position = %s WHERE name = %s"
-        self.driver.run(transaction, statement, (position, self._lease.name))
+        self.run(transaction, statement, (position, self._lease.name))
 
     SqlTarget.save = save  # type: ignore[method-assign]
 

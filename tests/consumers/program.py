@@ -12,8 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -26,7 +25,7 @@ from fencepost import SequencedEvent
 from fencepost.consumers import consumer, start
 from fencepost.consumers.leases import Lease
 from fencepost.consumers.presence import Presence
-from fencepost.consumers.sql import SqlTarget
+from fencepost.consumers.working import Worker
 
 LEASE_S = 1.0
 
@@ -73,15 +72,13 @@ def main(reports: str, address: str, into: str, stop: str, trouble: str = "", at
             os.kill(os.getpid(), signal.SIGKILL)
 
     if trouble == "stop-before-batch":
-        original = SqlTarget.transaction
+        original = Worker._together
 
-        @contextmanager
-        def transaction(self: SqlTarget) -> Iterator[Any]:
-            suspend(self._lease.store.head())
-            with original(self) as tx:
-                yield tx
+        def together(self: Worker, events: Sequence[SequencedEvent], upto: int) -> int:
+            suspend(self.lease.store.head())
+            return original(self, events, upto)
 
-        SqlTarget.transaction = transaction  # type: ignore[method-assign]
+        Worker._together = together  # type: ignore[method-assign]
 
     with fencepost.open(address) as store, start(store, effects) as runner:
         report(reports, "started")

@@ -196,7 +196,7 @@ def test_a_consumer_without_progress_is_reported_as_stalled(
 
     add(store)
     with caplog.at_level(logging.ERROR), start(store, stuck):
-        stalled = eventually(lambda: control(store, "stuck").stalled)
+        stalled = eventually(lambda: control(store, "stuck").stalls.get(0))
         assert "busy with the event at position 1" in stalled.error
         release.set()
     assert "consumer 'stuck' is stalled" in caplog.text
@@ -242,7 +242,7 @@ class TestCommands:
             pass
 
         with start(store, see):
-            eventually(lambda: control(store, "seen").token)
+            eventually(lambda: control(store, "seen").token_of(0))
             pause(store, "seen")
             first = add(store, 2) - 1
             step(store, "seen")
@@ -275,7 +275,7 @@ class TestCommands:
 
     def test_a_step_needs_a_pause(self, place: Place, store: EventStore) -> None:
         with start(store, effects_into(place, Poison(), QUICK)):
-            eventually(lambda: control(store, "effects").token)
+            eventually(lambda: control(store, "effects").token_of(0))
             with pytest.raises(CommandRefused, match="is not paused"):
                 step(store, "effects")
 
@@ -285,7 +285,7 @@ class TestCommands:
 
     def test_every_command_is_recorded_with_its_author_and_time(self, place: Place, store: EventStore) -> None:
         with start(store, effects_into(place, Poison(), QUICK)):
-            eventually(lambda: control(store, "effects").token)
+            eventually(lambda: control(store, "effects").token_of(0))
             pause(store, "effects", by="ada")
             resume(store, "effects", by="bob")
         recorded = [event for event in store.read() if b'"by"' in event.data]

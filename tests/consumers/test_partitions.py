@@ -284,7 +284,7 @@ class TestChangingTheNumber:
 
     def test_a_consumer_without_partitions_is_not_divided_by_itself(self, place: Place, store: EventStore) -> None:
         with start(store, _single(place)):
-            eventually(lambda: control(store, "shared").holder, "the lead")
+            eventually(lambda: control(store, "shared").leases, "the lead")
         with start(store, shared_into(place.into)) as runner:
             assert runner.wait(60)
             with pytest.raises(PartitionsDiffer, match="has recorded no partitions"):

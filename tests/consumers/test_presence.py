@@ -102,7 +102,7 @@ def test_a_process_beats_once_for_all_of_its_consumers_and_gives_its_slot_back(s
     add(store)
     with start(store, *made):
         for number in range(5):
-            eventually(lambda number=number: control(store, f"c{number}").holder, "the lead")
+            eventually(lambda number=number: control(store, f"c{number}").leases, "the lead")
         sessions = Sessions(store)
         sessions.refresh()
         assert list(sessions.slots) == [0]

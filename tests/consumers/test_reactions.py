@@ -10,6 +10,7 @@ from fencepost import CheckpointBehind, Event, EventStore, SequencedEvent
 from fencepost.consumers import ConsumerError, Failures, LeaseLost, Reaction, consumer, start
 from fencepost.consumers.control import take_lease
 from fencepost.consumers.leases import Lease
+from fencepost.consumers.presence import Presence
 from fencepost.consumers.records import Control, checkpoint_name
 from fencepost.decisions import Projection, Tag, caused_by, decision, event, on
 
@@ -49,9 +50,9 @@ def doubled(store: EventStore) -> list[int]:
 def lease_on(store: EventStore, name: str, holder: str) -> Lease:
     from fencepost.decisions import project
 
-    over = project(store, Control(name)).token
+    over = project(store, Control(name)).token_of(0)
     taken = take_lease(store, Control(name), holder=holder, lease_s=5.0, query="{}", over=over)
-    return Lease(store, name, taken.position, 0, 5.0)
+    return Lease(store, name, taken.position, 0, 5.0, presence=Presence(store, holder, 5.0))
 
 
 @consumer("double")

@@ -59,7 +59,7 @@ def store(place: Place) -> Iterator[EventStore]:
 
 def leader(store: EventStore) -> int:
     """The process that holds the lease."""
-    holder = control(store, "effects").holder
+    holder = control(store, "effects").leases[0].holder
     return 0 if holder is None else int(holder.split("/")[1])
 
 
@@ -159,4 +159,4 @@ def test_a_process_that_ends_releases_its_lease_at_once(place: Place, processes:
     eventually(lambda: len(place.effects()) == 1, "the first effect")
     processes.stop_file.touch()
     child.result()
-    assert control(store, "effects").holder is None
+    assert control(store, "effects").leases[0].holder is None

@@ -41,7 +41,7 @@ def test_a_target_that_cannot_be_reached_stalls_the_consumer_until_it_is_back(
 
     add(store, 3)
     with observe(seen.append), caplog.at_level(logging.ERROR), start(store, effects):
-        eventually(lambda: control(store, "effects").stalled, "the report")
+        eventually(lambda: control(store, "effects").stalls.get(0), "the report")
         (found,) = status(store)
         assert (found.state, found.healthy, found.lag_events) == ("stalled", False, 3)
         assert "the database is down" in str(found.error)
@@ -64,7 +64,7 @@ def test_the_status_has_the_throughput_of_a_working_consumer(store: EventStore) 
         found = eventually(lambda: next((each for each in status(store) if each.throughput_per_s), None))
         assert 1 <= found.throughput_per_s <= 200
     assert status(store)[0].throughput_per_s == 0
-    assert control(store, "slow").stalled is None  # a long batch is progress
+    assert control(store, "slow").stalls == {}  # a long batch is progress
 
 
 class TestResettingToATime:

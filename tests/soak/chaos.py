@@ -27,7 +27,7 @@ import fencepost
 from fencepost import EventStore
 from fencepost.address import Address
 from fencepost.consumers import pause, resume, status, verify
-from fencepost.consumers.drivers import connect_postgres
+from fencepost.consumers.sql_targets import connect_postgres
 from fencepost.decisions import encode
 from fencepost.errors import FencepostError
 

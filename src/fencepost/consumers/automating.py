@@ -30,7 +30,7 @@ from .failing import TargetTrouble, text_of
 from .observations import BatchHandled, TimerFired
 from .reactions import Reaction
 from .recorded import NAME, ItemHandled, StepTaken
-from .records import HANDLED, DeadLetter, checkpoint_name, is_control
+from .records import HANDLED, Control, DeadLetter, checkpoint_name, is_control
 from .working import FAR, IDLE_S, Worker
 
 if TYPE_CHECKING:
@@ -61,36 +61,35 @@ class AutomationWorker(Worker):
     """Handles what is due until its lease is lost, it is ended, or the automation is reset."""
 
     _consumer: Automation
-    _agenda: Agenda | None = None
     _waits_for_rows = False
     _rows_s = ROWS_S[0]
     _subscribed_s = 0.0
     _unsaved = False  # whether an item was handled that neither a checkpoint nor a record tells of
 
-    def _start(self) -> Agenda:
-        if self._agenda is None:
-            name, generation = self._consumer.name, self.lease.generation
-            self._agenda = begun(self._store, name, self.saved, generation)
-            self._name = checkpoint_name(name, generation)
-            self._reaction = Reaction(self._store, self.lease)
-            self._retries: list[tuple[float, Item, tuple[str, ...]]] = []
-        return self._agenda
+    def _claim(self, control: Control) -> None:
+        super()._claim(control)
+        name, generation = self._consumer.name, self.lease.generation
+        self._agenda = begun(self._store, name, self.saved, generation)
+        self._name = checkpoint_name(name, generation)
+        self._reaction = Reaction(self._store, self.lease)
+        self._retries: list[tuple[float, Item, tuple[str, ...]]] = []
 
     def _catch_up(self) -> bool:
-        agenda = self._start()
-        complete = self._read(agenda)
+        agenda = self._agenda
+        complete = self._read()
         if not complete and self._consumer.cancelling and len(agenda) < MOST_PENDING:
             return True
         if self._recorder.refresh().holds_back(self.lease.number):  # after the read, so that a pause is exact
             return True
-        some = self._handle_due(agenda)
-        self._save_watermark(agenda, now=self._unsaved or agenda.watermark - self.saved >= FAR)
+        some = self._handle_due()
+        self._save_watermark(now=self._unsaved or agenda.watermark - self.saved >= FAR)
         if complete and not some and not self._waits_for_rows:
             self.cursor = agenda.cursor
         return some or not complete
 
-    def _read(self, agenda: Agenda) -> bool:
+    def _read(self) -> bool:
         """Read what was stored since. False: there is more."""
+        agenda = self._agenda
         reading = self._store.read(self._consumer.followed, after=agenda.cursor)
         for number, event in enumerate(reading, 1):
             if not is_control(event.type):
@@ -102,22 +101,22 @@ class AutomationWorker(Worker):
         agenda.cursor = max(agenda.cursor, reading.head)
         return True
 
-    def _handle_due(self, agenda: Agenda) -> bool:
+    def _handle_due(self) -> bool:
         """Handle items that are due, up to a number. False: there was none."""
-        taken = self._take(agenda, CHUNK)
+        taken = self._take(CHUNK)
         model = self._consumer.rows
         rows = {} if model is None else model.lookup(list(dict.fromkeys(item.row for item in taken)))
         for number, item in enumerate(taken):
             if self._attention or self._ended:
                 for left in taken[number:]:
-                    agenda.give_back(left)
+                    self._agenda.give_back(left)
                 break
             self.lease.check()
-            self._attempt(agenda, item, rows)
+            self._attempt(item, rows)
         return bool(taken)
 
-    def _take(self, agenda: Agenda, most: int) -> list[Item]:
-        began = monotonic()
+    def _take(self, most: int) -> list[Item]:
+        agenda, began = self._agenda, monotonic()
         for retry_at, retried, _ in self._retries:
             if retry_at <= began:
                 agenda.give_back(retried)
@@ -134,9 +133,9 @@ class AutomationWorker(Worker):
             taken.append(item)
         return taken
 
-    def _attempt(self, agenda: Agenda, item: Item, rows: dict[tuple[str, ...], Any]) -> bool:
+    def _attempt(self, item: Item, rows: dict[tuple[str, ...], Any]) -> bool:
         """Handle one item, or note that it failed. False: it is not handled yet."""
-        if item not in agenda:
+        if item not in self._agenda:
             return True  # a newer version of its row was read
         (event,) = self._store.read(after=item.position - 1, upto=item.position)
         failures = self._consumer.failures
@@ -144,12 +143,12 @@ class AutomationWorker(Worker):
         behind = self._recorder.held_by(keys)
         if behind is not None:
             self._recorder.set_aside(event, keys, f"held back behind the event at position {behind}", 0, behind)
-            agenda.finish(item)
+            self._agenda.finish(item)
             return True
         if item.position in self._attempts:
             count, retry_at, error = self._attempts[item.position]
             if count >= failures.attempts:
-                return self._give_up_item(agenda, item, event, count, error)
+                return self._give_up_item(item, event, count, error)
             if retry_at > monotonic():
                 self._retries.append((retry_at, item, keys))
                 return False
@@ -157,19 +156,12 @@ class AutomationWorker(Worker):
             if set(keys) & set(others):  # an older event of the same key is not handled yet
                 self._retries.append((retry_at, item, keys))
                 return False
-        return self._tried(agenda, item, event, keys, rows)
+        return self._tried(item, event, keys, rows.get(item.row))
 
-    def _tried(
-        self,
-        agenda: Agenda,
-        item: Item,
-        event: SequencedEvent,
-        keys: tuple[str, ...],
-        rows: dict[tuple[str, ...], Any],
-    ) -> bool:
-        began = monotonic()
+    def _tried(self, item: Item, event: SequencedEvent, keys: tuple[str, ...], row: Any) -> bool:
+        agenda, began = self._agenda, monotonic()
         try:
-            self._perform(item, event, rows.get(item.row), agenda.watermark_without(item))
+            self._perform(item, event, row, agenda.watermark_without(item))
         except ItemCancelled:
             agenda.finish(item)  # as the event that cancels it would, which is read next
             self._attempts.pop(item.position, None)
@@ -231,28 +223,28 @@ class AutomationWorker(Worker):
             if item.due:
                 notify(self._store, TimerFired(name, position, max(0.0, self._consumer.now() - item.due)))
 
-    def _give_up_item(self, agenda: Agenda, item: Item, event: SequencedEvent, count: int, error: str) -> bool:
+    def _give_up_item(self, item: Item, event: SequencedEvent, count: int, error: str) -> bool:
         self._attempts.pop(item.position, None)
         if self._consumer.failures.then == "stop":
-            agenda.give_back(item)
+            self._agenda.give_back(item)
             self._recorder.stopped(event, error, count)
             self._attention = True  # the next turn sees that the automation has stopped
             return False
         self._recorder.set_aside(event, self._consumer.failures.keys_of(event), error, count, None)
-        agenda.finish(item)
+        self._agenda.finish(item)
         return True
 
-    def _save_watermark(self, agenda: Agenda, *, now: bool) -> None:
-        if now and agenda.watermark > self.saved:
+    def _save_watermark(self, *, now: bool) -> None:
+        watermark = self._agenda.watermark
+        if now and watermark > self.saved:
             with self.target.transaction() as transaction:
-                self.target.save(transaction, agenda.watermark)
-            self.saved, self._saved_at = agenda.watermark, monotonic()
+                self.target.save(transaction, watermark)
+            self.saved, self._saved_at = watermark, monotonic()
         self._unsaved = self._unsaved and not now
 
     def _wait(self) -> bool:
         """Wait until an item is due, there is an event to read, or the state of the automation changes."""
-        agenda = self._start()
-        wait_s = self._wait_s(agenda)
+        agenda, wait_s = self._agenda, self._wait_s()
         if wait_s <= 0 or self._attention:
             return False
         if self._subscription is None or self._subscribed_s != wait_s:
@@ -270,12 +262,12 @@ class AutomationWorker(Worker):
         if self._attention or monotonic() - began < wait_s:
             self._drop_subscription()  # another thread has stopped it
         elif monotonic() - self._saved_at >= IDLE_S:
-            self._save_watermark(agenda, now=True)
+            self._save_watermark(now=True)
         return False  # an item may be due
 
-    def _wait_s(self, agenda: Agenda) -> float:
+    def _wait_s(self) -> float:
         waits = [IDLE_S]
-        due = agenda.next_due()
+        due = self._agenda.next_due()
         if self._waits_for_rows:
             waits.append(self._rows_s)
             self._rows_s = min(self._rows_s * 2, ROWS_S[1])
@@ -284,23 +276,20 @@ class AutomationWorker(Worker):
         waits += [retry_at - monotonic() for retry_at, _, _ in self._retries]
         return max(0.0, min(waits))
 
-    def _step(self) -> bool:
-        agenda = self._start()
-        while not self._read(agenda):
+    def _step(self) -> None:
+        while not self._read():
             self.lease.check()
-        taken = self._take(agenda, 1)
+        taken = self._take(1)
         if not taken:
             self._wait()
-            return True
+            return
         model = self._consumer.rows
-        if self._attempt(agenda, taken[0], {} if model is None else model.lookup([taken[0].row])):
-            self._save_watermark(agenda, now=self._unsaved)
+        if self._attempt(taken[0], {} if model is None else model.lookup([taken[0].row])):
+            self._save_watermark(now=self._unsaved)
             self._recorder.record(StepTaken(self._consumer.name, taken[0].position))
-        return True
 
     def _replay_one(self, letter: DeadLetter, event: SequencedEvent) -> None:
         self.lease.check()
-        self._start()
         position, consumer = letter.position, self._consumer
         items = [item for item, _ in consumer.items_of(event)]
         rows = {} if consumer.rows is None else consumer.rows.lookup([item.row for item in items])

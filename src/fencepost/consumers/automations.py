@@ -31,10 +31,6 @@ from .read_models import ReadModel
 from .records import Control, checkpoint_name, is_control
 
 
-def _system() -> datetime:
-    return datetime.now(timezone.utc)
-
-
 class Timer(msgspec.Struct, frozen=True):
     """A timer that has not fired: the event that began it, and when it is due."""
 
@@ -115,7 +111,8 @@ class Automation(Consumer):
         return self.query | Query.of(types=self.cancelling) if self.cancelling else self.query
 
     def now(self) -> float:
-        return (self.clock or _system)().timestamp()
+        now = datetime.now(timezone.utc) if self.clock is None else self.clock()
+        return now.timestamp()
 
     def due(self, event: SequencedEvent) -> float | None:
         """When the event is due; None if it begins no timer. Raises what `at` raises."""
@@ -125,7 +122,7 @@ class Automation(Consumer):
             return 0.0
         found = self.handlers.of(event.type)
         assert found is not None, "only events that have a handler are asked for"
-        declaration = next((each for each in found[0].declarations if each.type == event.type), None)
+        declaration = next((each for each in found.declarations if each.type == event.type), None)
         moment = self.at(event if declaration is None else declaration.decode(event))
         if moment is None:
             return None
@@ -171,9 +168,8 @@ class Automation(Consumer):
     def handle(self, event: SequencedEvent, store: Any) -> Any:
         """Call the handler of an event that is due."""
         self.due(event)
-        found = self.handlers.of(event.type)
-        assert found is not None, "only events that have a handler are on the agenda"
-        return found[1](event, store)
+        assert self.handlers.of(event.type) is not None, "only events that have a handler are on the agenda"
+        return self.handlers[event.type](event, store)
 
     def handle_row(self, row: Projection, store: Any) -> Any:
         """Call the handler of a row, if the row meets the condition."""

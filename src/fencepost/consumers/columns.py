@@ -38,10 +38,6 @@ def _truth(value: Any) -> Any:
     return None if value is None else bool(value)
 
 
-def _from_json(hint: Any, value: Any) -> Any:
-    return msgspec.json.decode(value, type=hint)
-
-
 def _to_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
@@ -51,7 +47,7 @@ def column_of(name: str, hint: Any) -> Column:
     if len(members) == 1 and members[0] in SQL_TYPES:
         kind = members[0]
         return Column(name, SQL_TYPES[kind], _same, _truth if kind is bool else _same)
-    return Column(name, "TEXT", _to_json, partial(_from_json, hint))
+    return Column(name, "TEXT", _to_json, partial(msgspec.json.decode, type=hint))
 
 
 def _from_tag(hint: Any) -> Callable[[str], Any]:

@@ -16,21 +16,9 @@ from ..decisions import decision, project
 from ..errors import InvalidInput
 from ..model.checks import checked_position
 from ..store import EventStore
-from .divisions import Division, checked_division
+from . import recorded
+from .divisions import UNDIVIDED, Division, checked_division
 from .errors import CommandRefused, NoSuchConsumer
-from .recorded import (
-    ConsumerPaused,
-    ConsumerReset,
-    ConsumerResumed,
-    DeadLetterDiscarded,
-    LeaseReleased,
-    LeaseTaken,
-    PartitionsChanged,
-    ReplayRequested,
-    StepRequested,
-    WorkerJoined,
-    WorkerLeft,
-)
 from .records import Control, DeadLetter
 
 
@@ -43,71 +31,70 @@ def take_lease(
     query: str,
     over: int,
     number: int = 0,
-    division: Division | None = None,
+    division: Division = UNDIVIDED,
     slot: int = -1,
     session: int = 0,
-) -> LeaseTaken | None:
+) -> recorded.LeaseTaken | None:
     """Lead the partition, unless a lease other than `over` was taken or the division was changed meanwhile."""
-    declared = Division() if division is None else division
-    recorded = control.division if control.known else declared
-    if control.token_of(number) != over or not recorded.is_like(declared):
+    known = control.division if control.known else division
+    if control.token_of(number) != over or not known.is_like(division):
         return None
-    return LeaseTaken(
-        *(control.consumer, holder, lease_s, query, recorded.lease_name(control.consumer, number)),
-        *(slot, session, number, declared.partitions, declared.key),
+    return recorded.LeaseTaken(
+        *(control.consumer, holder, lease_s, query, known.lease_name(control.consumer, number)),
+        *(slot, session, number, division.partitions, division.key),
     )
 
 
 @decision
-def release_lease(control: Control, *, token: int, number: int = 0) -> LeaseReleased | None:
+def release_lease(control: Control, *, token: int, number: int = 0) -> recorded.LeaseReleased | None:
     lease = control.leases.get(number)
     if lease is None or lease.token != token or lease.holder is None:
         return None
-    return LeaseReleased(control.consumer, lease.holder, number)
+    return recorded.LeaseReleased(control.consumer, lease.holder, number)
 
 
 @decision
-def join(control: Control, *, holder: str, slot: int, session: int, lease_s: float) -> WorkerJoined | None:
+def join(control: Control, *, holder: str, slot: int, session: int, lease_s: float) -> recorded.WorkerJoined | None:
     """Take a share of the partitions."""
     known = control.workers.get(holder)
     if known is not None and known.session == session:
         return None
-    return WorkerJoined(control.consumer, holder, slot, session, lease_s)
+    return recorded.WorkerJoined(control.consumer, holder, slot, session, lease_s)
 
 
 @decision
-def leave(control: Control, *, holder: str, by: str) -> WorkerLeft | None:
+def leave(control: Control, *, holder: str, by: str) -> recorded.WorkerLeft | None:
     """Take no share any more, or say so of another process that has died."""
-    return WorkerLeft(control.consumer, holder, by) if holder in control.workers else None
+    return recorded.WorkerLeft(control.consumer, holder, by) if holder in control.workers else None
 
 
 @decision
-def _repartition(control: Control, *, division: Division, by: str) -> PartitionsChanged | None:
+def _repartition(control: Control, *, division: Division, by: str) -> recorded.PartitionsChanged | None:
     name = _known(control)
     if control.division.is_like(division):
         return None
-    return PartitionsChanged(name, division.partitions, division.key, by)
+    return recorded.PartitionsChanged(name, division.partitions, division.key, by)
 
 
 @decision
-def _pause(control: Control, *, by: str, reason: str) -> ConsumerPaused | None:
-    return None if control.paused_by is not None else ConsumerPaused(_known(control), by, reason)
+def _pause(control: Control, *, by: str, reason: str) -> recorded.ConsumerPaused | None:
+    return None if control.paused_by is not None else recorded.ConsumerPaused(_known(control), by, reason)
 
 
 @decision
-def _resume(control: Control, *, by: str) -> ConsumerResumed | None:
+def _resume(control: Control, *, by: str) -> recorded.ConsumerResumed | None:
     if control.paused_by is None and control.stopped is None:
         return None
-    return ConsumerResumed(_known(control), by)
+    return recorded.ConsumerResumed(_known(control), by)
 
 
 @decision
-def _reset(control: Control, *, position: int, by: str) -> ConsumerReset:
-    return ConsumerReset(_known(control), position, by)
+def _reset(control: Control, *, position: int, by: str) -> recorded.ConsumerReset:
+    return recorded.ConsumerReset(_known(control), position, by)
 
 
 @decision
-def _step(control: Control, *, partition: int | None, by: str) -> StepRequested:
+def _step(control: Control, *, partition: int | None, by: str) -> recorded.StepRequested:
     name, partitions = _known(control), control.division.partitions
     if control.paused_by is None:
         raise CommandRefused(f"consumer {name!r} is not paused; pause it before stepping")
@@ -115,18 +102,20 @@ def _step(control: Control, *, partition: int | None, by: str) -> StepRequested:
         raise CommandRefused(f"consumer {name!r} has {partitions} partitions; say which of them, from 0 on")
     if partition is not None and not 0 <= partition < partitions:
         raise CommandRefused(f"consumer {name!r} has no partition {partition}, only 0 to {partitions - 1}")
-    return StepRequested(name, by, partition or 0)
+    return recorded.StepRequested(name, by, partition or 0)
 
 
 @decision
-def _replay(control: Control, *, positions: tuple[int, ...], by: str) -> list[ReplayRequested]:
+def _replay(control: Control, *, positions: tuple[int, ...], by: str) -> list[recorded.ReplayRequested]:
     letters = _letters(control, positions)
-    return [ReplayRequested(control.consumer, letter.position, by) for letter in letters if not letter.replay]
+    return [recorded.ReplayRequested(control.consumer, letter.position, by) for letter in letters if not letter.replay]
 
 
 @decision
-def _discard(control: Control, *, positions: tuple[int, ...], by: str) -> list[DeadLetterDiscarded]:
-    return [DeadLetterDiscarded(control.consumer, letter.position, by) for letter in _letters(control, positions)]
+def _discard(control: Control, *, positions: tuple[int, ...], by: str) -> list[recorded.DeadLetterDiscarded]:
+    return [
+        recorded.DeadLetterDiscarded(control.consumer, letter.position, by) for letter in _letters(control, positions)
+    ]
 
 
 def pause(store: EventStore, name: str, *, by: str | None = None, reason: str = "") -> bool:
@@ -187,9 +176,12 @@ def repartition(
 
 def dead_letters(store: EventStore, name: str) -> list[DeadLetter]:
     """The events that the consumer has set aside, in order of position."""
-    control = project(store, Control(name))
-    _known(control)
-    return [control.dead_letters[position] for position in sorted(control.dead_letters)]
+    return _letters(project(store, Control(name)), ())
+
+
+def dead_letter(store: EventStore, name: str, position: int) -> DeadLetter:
+    """The event at the position, which the consumer has set aside."""
+    return _letters(project(store, Control(name)), (position,))[0]
 
 
 def replay(store: EventStore, name: str, positions: Iterable[int] = (), *, by: str | None = None) -> int:

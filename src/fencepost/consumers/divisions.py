@@ -64,6 +64,9 @@ class Division(msgspec.Struct, frozen=True):
         return "no partitions" if self.partitions == 1 else f"{self.partitions} partitions by the tag {self.key!r}"
 
 
+UNDIVIDED: Final = Division()
+
+
 def checked_division(partitions: int, key: str | None) -> Division:
     """The division that a declaration or a command asks for."""
     if not 1 <= partitions <= MOST_PARTITIONS:

@@ -33,9 +33,6 @@ class LeaseLost(ConsumerError):
         self.consumer = consumer
         self.token = token
 
-    def __reduce__(self) -> tuple[type, tuple[str, int]]:
-        return type(self), (self.consumer, self.token)
-
 
 class ItemCancelled(ConsumerError):
     """An event that cancels the timer was stored before its decision, which was refused. The automation goes on."""
@@ -44,9 +41,6 @@ class ItemCancelled(ConsumerError):
         super().__init__(f"automation {consumer!r}: the event at position {position} has cancelled the timer")
         self.consumer = consumer
         self.position = position
-
-    def __reduce__(self) -> tuple[type, tuple[str, int]]:
-        return type(self), (self.consumer, self.position)
 
 
 class TargetRefused(ConsumerError):
@@ -65,9 +59,6 @@ class PartitionsDiffer(ConsumerError):
         self.declared = declared
         self.recorded = recorded
 
-    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
-        return type(self), (self.consumer, self.declared, self.recorded)
-
 
 class NoSuchConsumer(ConsumerError):
     """No process has ever run a consumer of this name on this store."""
@@ -75,9 +66,6 @@ class NoSuchConsumer(ConsumerError):
     def __init__(self, consumer: str) -> None:
         super().__init__(f"consumer {consumer!r}: no process has ever run it on this store; check the name")
         self.consumer = consumer
-
-    def __reduce__(self) -> tuple[type, tuple[str]]:
-        return type(self), (self.consumer,)
 
 
 class CommandRefused(ConsumerError):
@@ -95,6 +83,3 @@ class WaitTimedOut(ConsumerError):
         self.position = position
         self.reached = reached
         self.timeout_s = timeout_s
-
-    def __reduce__(self) -> tuple[type, tuple[str, int, int, float]]:
-        return type(self), (self.consumer, self.position, self.reached, self.timeout_s)

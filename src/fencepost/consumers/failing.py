@@ -14,7 +14,6 @@ from typing import Any
 
 from ..decisions import encode, project
 from ..decisions.projections import query_of
-from ..errors import ConditionFailed
 from ..interrupts import shielded
 from ..model import SequencedEvent
 from ..observing import Observation, has_observers, notify
@@ -121,11 +120,7 @@ class Recorder:
         lease = self.lease
         if lease is None:  # another thread of this process has just lost it
             raise LeaseLost(self.control.consumer, self.control.token_of(self.number))
-        try:
-            self.store.append([encode(event)], lease.condition)
-        except ConditionFailed:
-            lease.lost = True
-            raise LeaseLost(lease.consumer, lease.token) from None
+        lease.append([encode(event)])
         self.refresh()
 
     def stopped(self, event: SequencedEvent, error: str, attempts: int) -> None:

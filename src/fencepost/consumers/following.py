@@ -184,7 +184,7 @@ class Following:
                 if lease is not None:
                     return lease
             elif self._waits:
-                self._wakeup.wait(self._tick_s)
+                self._wakeup.wait(min(self.consumer.lease_s, control.lease_s or self.consumer.lease_s) / 6)
             else:
                 return None
         return None
@@ -201,13 +201,8 @@ class Following:
             return True
         return self._around.watch.is_over(lease.slot, lease.session or lease.token, lease.lease_s)
 
-    @property
-    def _tick_s(self) -> float:
-        return min(self.consumer.lease_s, self.recorder.control.lease_s or self.consumer.lease_s) / 6
-
     def _take(self, control: Control) -> Lease | None:
         consumer, store, presence, number = self.consumer, self.recorder.store, self._around.presence, self.number
-        query = consumer.query.to_json()
         session = presence.ensure()
         if monotonic() - presence.beat_at > consumer.lease_s / 3:
             presence.beat()
@@ -216,7 +211,7 @@ class Following:
             Control(consumer.name),
             holder=presence.holder,
             lease_s=consumer.lease_s,
-            query=query if isinstance(query, str) else query.decode(),
+            query=consumer.query.to_json(),
             over=control.token_of(number),
             number=number,
             division=consumer.division,
@@ -300,15 +295,12 @@ class Following:
                 self._check_handler(worker, now)
             self._check_progress(worker, lease, now)
         except LeaseLost:
-            self._changed_safely()
+            try:
+                self.changed()
+            except FencepostError as error:
+                log.warning("consumer %r: its records could not be read: %s", self.consumer.name, error)
         except Exception as error:
             log.warning("consumer %r: not supervised: %s; trying again", self.consumer.name, text_of(error))
-
-    def _changed_safely(self) -> None:
-        try:
-            self.changed()
-        except FencepostError as error:
-            log.warning("consumer %r: its records could not be read: %s", self.consumer.name, error)
 
     def _report_progress(self, lease: Lease, worker: Worker, now: float) -> None:
         if now - self._reported_at < lease.lease_s / 3 or lease.lost:
@@ -337,14 +329,11 @@ class Following:
         self._thread = self._new_thread()
         self.recorder.lease = None
         self.worker = None
-        self._abandon(worker.target)
-        self._thread.start()
-
-    def _abandon(self, target: Target) -> None:
         try:
-            target.abandon()
+            worker.target.abandon()
         except Exception as error:  # whatever a driver raises for a connection that another thread uses
             log.warning("consumer %r: the connection of a hanging handler stays open: %s", self.consumer.name, error)
+        self._thread.start()
 
     def _check_progress(self, worker: Worker | None, lease: Lease, now: float) -> None:
         generation, furthest, since = self._progress

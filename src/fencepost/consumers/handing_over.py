@@ -24,14 +24,14 @@ from ..interrupts import Wakeup
 from ..store import EventStore
 from .columns import quoted
 from .control import release_lease, take_lease
-from .drivers import files_of, target_of
 from .errors import CommandRefused, LeaseLost, TargetRefused
 from .leases import Lease
 from .observations import log
 from .presence import Presence
-from .read_models import ADD, BUILDING, KNOWN, ReadModel, position_of_version
+from .read_models import ADD, BUILDING, ReadModel, position_of_version, states_of
 from .records import Control
 from .sql import SqlTarget
+from .sql_targets import files_of, target_of
 
 ROWS: Final = 2_000  # of one transaction
 LEASE_S: Final = 30.0  # longer than a consumer's: a busy driver must not lose hours of work to a late heartbeat
@@ -89,32 +89,32 @@ class Builder:
         self._lease.beat(position)
 
     def _write(self, rows: Sequence[tuple[tuple[str, ...], Projection]], position: int) -> None:
-        columns, driver = self._model.columns, self._target.driver
+        columns, target = self._model.columns, self._target
         if self._lease.lost:
             raise LeaseLost(self._model.name, self._lease.token)
-        with self._target.transaction() as transaction:
+        with target.transaction() as transaction:
             if not self._begun:
-                driver.run(transaction, f"DELETE FROM {quoted(self._table)}", ())
+                target.run(transaction, f"DELETE FROM {quoted(self._table)}")
             if rows:
                 values = [columns.row_of(key, projection) for key, projection in rows]
-                driver.run_many(transaction, columns.upsert(self._table), values)
-            self._target.save(transaction, position)
+                target.run_many(transaction, columns.upsert(self._table), values)
+            target.save(transaction, position)
         self._begun = True
 
     def _check(self) -> int:
         """Refuse a version that readers use, create the table, and return what it has reached."""
-        model, driver = self._model, self._target.driver
-        with self._target.transaction() as transaction:
-            state = dict(driver.all(transaction, KNOWN, (model.table,))).get(model.version)
+        model, target = self._model, self._target
+        with target.transaction() as transaction:
+            state = states_of(target, transaction, model).get(model.version)
             if state not in (None, BUILDING):
                 raise CommandRefused(
                     f"{model.table}: version {model.version} is {state}, so readers may use it; change the projection "
                     "or raise its version to build another table beside it"
                 )
-            driver.run(transaction, model.columns.create(self._table), ())
+            target.run(transaction, model.columns.create(self._table))
             if state is None:
-                driver.run(transaction, ADD, (model.table, model.version, BUILDING))
-            return position_of_version(driver, transaction, model, model.version)
+                target.run(transaction, ADD, (model.table, model.version, BUILDING))
+            return position_of_version(target, transaction, model, model.version)
 
     def _take(self) -> Lease:
         """Take the consumer's lease, from its leader if it has one."""
@@ -123,11 +123,11 @@ class Builder:
         self._presence = presence = Presence(store, holder, self._lease_s)
         while True:
             session = presence.ensure()
-            over = project(store, Control(model.name)).token
+            over = project(store, Control(model.name)).token_of(0)
             options: dict[str, Any] = {"holder": holder, "lease_s": self._lease_s, "query": model.query.to_json()}
             taken = take_lease(store, Control(model.name), over=over, slot=presence.slot, session=session, **options)
             control = project(store, Control(model.name))
-            if taken.events and control.token == taken.position:
+            if taken.events and control.token_of(0) == taken.position:
                 return Lease(
                     store, model.name, control.fence_of(0), control.generation, self._lease_s, presence=presence
                 )

@@ -102,27 +102,33 @@ def _as_it_is(stored: SequencedEvent) -> SequencedEvent:
     return stored
 
 
-class Handlers:
-    """The handlers of one consumer by stored type, and the query that finds their events."""
+def _ignore(stored: SequencedEvent, tx: Any) -> None:
+    """What has no handler, such as the records about consumers, for a handler of every event."""
+
+
+class Handlers(dict[str, Invoke]):
+    """The handlers of one consumer: the call for each stored type, and the query that finds their events."""
 
     def __init__(self, owner: str) -> None:
+        super().__init__()
         self._owner = owner
-        self._by_type: dict[str, tuple[EventHandler, Invoke]] = {}
-        self._every: tuple[EventHandler, Invoke] | None = None
+        self._by_type: dict[str, EventHandler] = {}
+        self._every: EventHandler | None = None
 
     def add(self, handler: EventHandler) -> None:
         if not handler.declarations:
             if self._every is not None:
                 raise DefinitionError(
-                    f"{self._owner}: 2 handlers for every event, {self._every[0].where} and {handler.where}"
+                    f"{self._owner}: 2 handlers for every event, {self._every.where} and {handler.where}"
                 )
-            self._every = (handler, handler.invoke(None))
+            self._every = handler
         for declaration in handler.declarations:
             known = self._by_type.get(declaration.type)
             if known is not None:
-                both = f"{known[0].where} and {handler.where}"
+                both = f"{known.where} and {handler.where}"
                 raise DefinitionError(f"{self._owner}: 2 handlers for the stored type {declaration.type!r}, {both}")
-            self._by_type[declaration.type] = (handler, handler.invoke(declaration))
+            self._by_type[declaration.type] = handler
+            self[declaration.type] = handler.invoke(declaration)
 
     def query(self, tags: Iterable[str]) -> Query:
         """Every event that has a handler and these tags."""
@@ -130,13 +136,17 @@ class Handlers:
             return Query.of(tags=tags)
         return Query.of(types=self._by_type, tags=tags)
 
-    def of(self, type: str) -> tuple[EventHandler, Invoke] | None:
+    def __missing__(self, type: str) -> Invoke:
+        handler = self.of(type)
+        self[type] = call = _ignore if handler is None else handler.invoke(None)
+        return call
+
+    def of(self, type: str) -> EventHandler | None:
         """The handler of a stored type. The records of consumers themselves are not handled as every other event."""
         found = self._by_type.get(type)
         return found if found is not None or is_control(type) else self._every
 
-    def all(self) -> Iterable[EventHandler]:
-        found = {id(handler): handler for handler, _ in self._by_type.values()}
-        if self._every is not None:
-            found[id(self._every[0])] = self._every[0]
-        return found.values()
+    def all(self) -> list[EventHandler]:
+        """Each handler once, in the order of their declaration."""
+        found = dict.fromkeys((*self._by_type.values(), self._every))
+        return [handler for handler in found if handler is not None]

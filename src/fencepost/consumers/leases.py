@@ -13,14 +13,14 @@ stops and continues real processes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Final
 
 from ..errors import CheckpointBehind, ConditionFailed
-from ..model import AppendCondition
+from ..model import AppendCondition, Event
 from ..store import EventStore
-from .divisions import Division
+from .divisions import UNDIVIDED, Division
 from .errors import LeaseLost
 from .presence import Presence
 from .records import Control, fence, progress_name, rate_name
@@ -40,8 +40,8 @@ class Lease:
         lease_s: float,
         *,
         number: int = 0,
-        division: Division | None = None,
-        presence: Presence | None = None,
+        division: Division = UNDIVIDED,
+        presence: Presence,
     ) -> None:
         self.store = store
         self.consumer = consumer
@@ -49,22 +49,20 @@ class Lease:
         self.generation = generation
         self.lease_s = lease_s
         self.number = number
-        self.division = Division() if division is None else division
+        self.division = division
         self.name = self.division.lease_name(consumer, number)
         self.condition: AppendCondition = fence(consumer, token, self.name)
         self.lost = False
-        self.valid_until = (monotonic() if presence is None else presence.beat_at) + lease_s
+        self.valid_until = presence.beat_at + lease_s
         self._presence = presence
-        self._session = 0 if presence is None else presence.session
+        self._session = presence.session
         self._reported = 0
         self._rate = 0
 
     @property
     def is_valid(self) -> bool:
         """Whether no other process can have taken over yet."""
-        if self.lost or monotonic() >= self.valid_until:
-            return False
-        return self._presence is None or self._presence.session == self._session
+        return not self.lost and monotonic() < self.valid_until and self._presence.session == self._session
 
     def belongs_to(self, control: Control) -> bool:
         """Whether the consumer was neither reset nor split in another way since the lease was taken."""
@@ -80,7 +78,7 @@ class Lease:
         If that came too late, another process may have taken over before it: then the lease goes on only if `newest`,
         the token of the newest lease, says that it is still this one.
         """
-        beat_at = 0.0 if self._presence is None else self._presence.beat_at
+        beat_at = self._presence.beat_at
         if beat_at < self.valid_until or (newest is not None and not self.lost and newest() == self.token):
             self.valid_until = max(self.valid_until, beat_at + self.lease_s)
 
@@ -89,17 +87,18 @@ class Lease:
         if position > self._reported:
             name = progress_name(self.name, self.generation)
             if position > self.store.checkpoint(name):
-                self._write(name, position)
+                self.append([], (name, position))
             self._reported = position
         rounded = round(rate) if rate >= 1 else 1 if rate > 0 else 0
         if rounded or self._rate:
             name = rate_name(self.name)
-            self._write(name, max(packed_rate(rounded), self.store.checkpoint(name) + 1))
+            self.append([], (name, max(packed_rate(rounded), self.store.checkpoint(name) + 1)))
             self._rate = rounded
 
-    def _write(self, name: str, value: int) -> None:
+    def append(self, events: Iterable[Event], checkpoint: tuple[str, int] | None = None) -> None:
+        """Append as the leader. If a newer token exists, nothing is written, and the lease is lost."""
         try:
-            self.store.append([], self.condition, checkpoint=(name, value))
+            self.store.append(events, self.condition, checkpoint=checkpoint)
         except (ConditionFailed, CheckpointBehind):
             self.lost = True
             raise LeaseLost(self.consumer, self.token) from None

@@ -137,11 +137,8 @@ class Watch:
                 if key not in self._seen or self._seen[key][0] != heartbeat:
                     self._seen[key] = (heartbeat, monotonic())
                 self._looked[key] = monotonic()
-                self._forget(slot, session)
+                for old in [each for each in self._seen if each[0] == slot and each[1] < session]:
+                    del self._seen[old], self._looked[old]
             if slot >= 0 and self._sessions.slots.get(slot) != session:
                 return True
             return monotonic() - self._seen[key][1] > lease_s
-
-    def _forget(self, slot: int, session: int) -> None:
-        for key in [key for key in self._seen if key[0] == slot and key[1] < session]:
-            del self._seen[key], self._looked[key]

@@ -29,12 +29,12 @@ from ..model import Query, SequencedEvent
 from ..store import EventStore
 from .columns import Columns, quoted
 from .declaring import LEASE_S, Consumer, Failures
-from .drivers import target_of
 from .errors import CommandRefused, TargetRefused, WaitTimedOut
 from .handling import Handlers
 from .observations import log
 from .sessions import Session
-from .sql import FIND, LOCK, Driver, SqlTarget
+from .sql import FIND, LOCK, SqlTarget
+from .sql_targets import target_of
 from .targets import Target
 
 BATCH: Final = 10_000  # rows are written once per batch, so a larger one writes less
@@ -76,7 +76,7 @@ class ReadModel(Consumer):
             raise DefinitionError(f"by: {projection.definition.name} is scoped by {self.columns.keys}, not by {given}")
         self.version = fingerprint(projection).hex()[:12]
         self._reading = Lock()
-        self._reader: Driver | None = None
+        self._reader: SqlTarget | None = None
         super().__init__(f"{table}@{self.version}", into=into, batch=batch, lease_s=lease_s, failures=failures)
 
     @property
@@ -112,44 +112,44 @@ class ReadModel(Consumer):
 
     def position(self) -> int:
         """The position that the published table has reached; 0 if no version is published."""
-        with self._read() as (driver, transaction):
-            return position_of_version(driver, transaction, self, _of_state(driver, transaction, self, PUBLISHED))
+        with self._read() as (target, transaction):
+            return position_of_version(target, transaction, self, _of_state(target, transaction, self, PUBLISHED))
 
     def built_upto(self) -> int:
         """The position that the table of this version has reached, whether it is published or not."""
-        with self._read() as (driver, transaction):
-            return position_of_version(driver, transaction, self, self.version)
+        with self._read() as (target, transaction):
+            return position_of_version(target, transaction, self, self.version)
 
     def lookup(self, keys: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], Projection]:
         """The rows with these keys in the table of this version, each as an instance of the projection."""
         if not keys:
             return {}
         statement = self.columns.select(self.physical(self.version), len(keys))
-        with self._read() as (driver, transaction):
-            rows = driver.all(transaction, statement, tuple(part for key in keys for part in key))
+        with self._read() as (target, transaction):
+            _, rows = target.run(transaction, statement, tuple(part for key in keys for part in key))
         return dict(map(self.columns.projection_of, rows))
 
     def rollback(self) -> None:
         """Publish the version before this one again, and do not publish the withdrawn one by itself later."""
         with self._reading:
-            driver = self.reader()
-            with driver.transaction() as transaction:
-                old = _of_state(driver, transaction, self, PREVIOUS)
-                new = _of_state(driver, transaction, self, PUBLISHED)
+            target = self.reader()
+            with target.transaction() as transaction:
+                old = _of_state(target, transaction, self, PREVIOUS)
+                new = _of_state(target, transaction, self, PUBLISHED)
                 if old is None or new is None:
                     raise CommandRefused(f"{self.table}: there is no previous version to go back to")
-                driver.run(transaction, SET_STATE, (WITHDRAWN, self.table, new))
-                driver.run(transaction, SET_STATE, (PUBLISHED, self.table, old))
-                _show(driver, transaction, self, old, None)
+                target.run(transaction, SET_STATE, (WITHDRAWN, self.table, new))
+                target.run(transaction, SET_STATE, (PUBLISHED, self.table, old))
+                _show(target, transaction, self, old, None)
 
     @contextmanager
-    def _read(self) -> Iterator[tuple[Driver, Any]]:
+    def _read(self) -> Iterator[tuple[SqlTarget, Any]]:
         with self._reading:
-            driver = self.reader()
-            with driver.reading() as transaction:
-                yield driver, transaction
+            target = self.reader()
+            with target.reading() as transaction:
+                yield target, transaction
 
-    def reader(self) -> Driver:
+    def reader(self) -> SqlTarget:
         if self._reader is None:
             if not (isinstance(self.into, (str, os.PathLike)) or callable(self.into) or hasattr(self.into, "dialect")):
                 raise TargetRefused(
@@ -157,8 +157,8 @@ class ReadModel(Consumer):
                 )
             target = target_of(self.into, None, [])
             assert isinstance(target, SqlTarget)
-            target.driver.prepare(self.lease_s)
-            self._reader = target.driver
+            target.prepare(self.lease_s)
+            self._reader = target
         elif self._reader.broken():
             self._reader.prepare(self.lease_s)
         return self._reader
@@ -181,17 +181,16 @@ class ReadModelSession(Session):
     def claimed(self, target: Target, position: int) -> None:
         if not isinstance(target, SqlTarget):
             raise TargetRefused(f"{self._model.table}: a read model needs an SQL database")
-        model, driver = self._model, target.driver
-        self._target, self._driver = target, driver
+        model, self._target = self._model, target
         with target.transaction() as transaction:
-            driver.run(transaction, model.columns.create(self._table), ())
-            if model.version not in dict(driver.all(transaction, KNOWN, (model.table,))):
-                driver.run(transaction, ADD, (model.table, model.version, BUILDING))
+            target.run(transaction, model.columns.create(self._table))
+            if model.version not in states_of(target, transaction, model):
+                target.run(transaction, ADD, (model.table, model.version, BUILDING))
             if position == 0:
-                driver.run(transaction, f"DELETE FROM {quoted(self._table)}", ())
+                target.run(transaction, f"DELETE FROM {quoted(self._table)}")
             else:
-                _, row = driver.run(transaction, f"SELECT max(position) FROM {quoted(self._table)}", ())
-                if row is not None and row[0] is not None and int(row[0]) > position:
+                _, [(last,)] = target.run(transaction, f"SELECT max(position) FROM {quoted(self._table)}")
+                if last is not None and int(last) > position:
                     raise TargetRefused(f"{model.table}: a read model can be reset to position 0 only")
         self._holds_all = position == 0
 
@@ -205,11 +204,11 @@ class ReadModelSession(Session):
             self._changed[key] = projection
 
     def _load(self, key: tuple[str, ...], transaction: Any) -> Projection:
-        row = None if self._holds_all else self._driver.run(transaction, self._select, key)[1]
-        if row is None:
+        rows = () if self._holds_all else self._target.run(transaction, self._select, key)[1]
+        if not rows:
             projection = self._model.columns.instance(key)
         else:
-            _, projection = self._model.columns.projection_of(row)
+            _, projection = self._model.columns.projection_of(rows[0])
         self._held[key] = projection
         return projection
 
@@ -217,7 +216,7 @@ class ReadModelSession(Session):
         if self._changed:
             row_of = self._model.columns.row_of
             rows = [row_of(key, projection) for key, projection in self._changed.items()]
-            self._driver.run_many(transaction, self._upsert, rows)
+            self._target.run_many(transaction, self._upsert, rows)
             self._changed = {}
         if len(self._held) > HELD:
             self._held, self._holds_all = {}, False
@@ -229,53 +228,58 @@ class ReadModelSession(Session):
         """Publish this version if it is new and not behind the published one."""
         if not self._pending:
             return
-        model, driver = self._model, self._driver
-        with self._target.transaction() as transaction:
-            states = dict(driver.all(transaction, KNOWN, (model.table,)))
+        model, target = self._model, self._target
+        with target.transaction() as transaction:
+            states = states_of(target, transaction, model)
             if states.get(model.version) != BUILDING:
                 self._pending = False
                 return
             old = next((version for version, state in states.items() if state == PUBLISHED), None)
-            if position_of_version(driver, transaction, model, old, lock=True) > position:
+            if position_of_version(target, transaction, model, old, lock=True) > position:
                 return  # readers would see an older state than before
-            self._target.save(transaction, position)
+            target.save(transaction, position)
             self._publish(transaction, old, states)
         self._pending = False
         log.info("read model %r: version %s is published at position %d", model.table, model.version, position)
 
     def _publish(self, transaction: Any, old: str | None, states: dict[str, str]) -> None:
-        model, driver = self._model, self._driver
+        model, target = self._model, self._target
         for version in [version for version, state in states.items() if state in (PREVIOUS, WITHDRAWN)]:
-            driver.run(transaction, f"DROP TABLE IF EXISTS {quoted(model.physical(version))}", ())
-            driver.run(transaction, REMOVE, (model.table, version))
-            driver.run(transaction, REMOVE_CHECKPOINT, (f"{model.table}@{version}",))
+            target.run(transaction, f"DROP TABLE IF EXISTS {quoted(model.physical(version))}")
+            target.run(transaction, REMOVE, (model.table, version))
+            target.run(transaction, REMOVE_CHECKPOINT, (f"{model.table}@{version}",))
         if old is not None:
-            driver.run(transaction, SET_STATE, (PREVIOUS, model.table, old))
-        driver.run(transaction, SET_STATE, (PUBLISHED, model.table, model.version))
-        _show(driver, transaction, model, model.version, model.columns.names)
+            target.run(transaction, SET_STATE, (PREVIOUS, model.table, old))
+        target.run(transaction, SET_STATE, (PUBLISHED, model.table, model.version))
+        _show(target, transaction, model, model.version, model.columns.names)
 
 
-def _show(driver: Driver, transaction: Any, model: ReadModel, version: str, names: Iterable[str] | None) -> None:
+def _show(target: SqlTarget, transaction: Any, model: ReadModel, version: str, names: Iterable[str] | None) -> None:
     """Make the view of the read model one of this version."""
     columns = "*" if names is None else ", ".join(map(quoted, names))
-    driver.run(transaction, f"DROP VIEW IF EXISTS {quoted(model.table)}", ())
+    target.run(transaction, f"DROP VIEW IF EXISTS {quoted(model.table)}")
     selection = f"SELECT {columns} FROM {quoted(model.physical(version))}"
-    driver.run(transaction, f"CREATE VIEW {quoted(model.table)} AS {selection}", ())
+    target.run(transaction, f"CREATE VIEW {quoted(model.table)} AS {selection}")
 
 
-def _of_state(driver: Driver, transaction: Any, model: ReadModel, state: str) -> str | None:
-    rows = driver.all(transaction, KNOWN, (model.table,))
-    return next((version for version, found in rows if found == state), None)
+def states_of(target: SqlTarget, transaction: Any, model: ReadModel) -> dict[str, str]:
+    """The state of each version of the read model."""
+    return dict(target.run(transaction, KNOWN, (model.table,))[1])
+
+
+def _of_state(target: SqlTarget, transaction: Any, model: ReadModel, state: str) -> str | None:
+    states = states_of(target, transaction, model)
+    return next((version for version, found in states.items() if found == state), None)
 
 
 def position_of_version(
-    driver: Driver, transaction: Any, model: ReadModel, version: str | None, *, lock: bool = False
+    target: SqlTarget, transaction: Any, model: ReadModel, version: str | None, *, lock: bool = False
 ) -> int:
     """The checkpoint of a version. With `lock`, it does not move until the end of the transaction."""
     if version is None:
         return 0
     name = f"{model.table}@{version}"
     if lock:
-        driver.run(transaction, LOCK, (name,))
-    _, row = driver.run(transaction, FIND, (name,))
-    return 0 if row is None else int(row[0])
+        target.run(transaction, LOCK, (name,))
+    _, found = target.run(transaction, FIND, (name,))
+    return int(found[0][0]) if found else 0

@@ -102,14 +102,6 @@ class Control(Projection):
         return self.paused_by is not None or number in self.stops
 
     @property
-    def token(self) -> int:
-        return self.token_of(0)
-
-    @property
-    def holder(self) -> str | None:
-        return self.leases[0].holder if 0 in self.leases else None
-
-    @property
     def lease_s(self) -> float:
         """The longest lease of a partition."""
         return max((lease.lease_s for lease in self.leases.values()), default=0.0)
@@ -117,10 +109,6 @@ class Control(Projection):
     @property
     def stopped(self) -> Failure | None:
         return next(iter(self.stops.values()), None)
-
-    @property
-    def stalled(self) -> Failure | None:
-        return next(iter(self.stalls.values()), None)
 
     @on
     def _(self, event: recorded.LeaseTaken, stored: SequencedEvent) -> None:

@@ -23,7 +23,6 @@ from ..errors import FencepostError, InvalidInput, StoreClosed
 from ..interrupts import Wakeup
 from ..store import EventStore
 from .declaring import Consumer
-from .drivers import files_of, is_connection, target_of
 from .failing import State
 from .following import Following, Surroundings
 from .observations import log
@@ -31,6 +30,7 @@ from .presence import Presence, Watch
 from .recorded import NAME
 from .records import ALL
 from .sharing import Sharing
+from .sql_targets import files_of, is_connection, target_of
 
 RETRY_S = 1.0
 

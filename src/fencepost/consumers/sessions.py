@@ -10,23 +10,10 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ..model import SequencedEvent
-from .handling import Handlers, Invoke
+from .handling import Handlers
 
 if TYPE_CHECKING:
     from .targets import Target
-
-
-class Calls(dict[str, Invoke]):
-    """The call for the events of each stored type, found in the handlers once."""
-
-    def __init__(self, handlers: Handlers) -> None:
-        super().__init__()
-        self._handlers = handlers
-
-    def __missing__(self, event_type: str) -> Invoke:
-        found = self._handlers.of(event_type)
-        self[event_type] = call = _ignore if found is None else found[1]
-        return call
 
 
 class Coroutines:
@@ -60,11 +47,11 @@ class Session:
     """Whether a handler may use the transaction that it gets."""
 
     def __init__(self, handlers: Handlers) -> None:
-        self.calls: Calls | None = None
+        self.calls: Handlers | None = None
         """The call for each type, for a worker that calls them itself; None if `handle` does more."""
-        self._calls = Calls(handlers)
+        self._handlers = handlers
         if type(self) is Session:
-            self.calls = self._calls
+            self.calls = handlers
             self.uses_transaction = any(handler.takes_transaction for handler in handlers.all())
 
     def claimed(self, target: Target, position: int) -> None:
@@ -72,7 +59,7 @@ class Session:
 
     def handle(self, event: SequencedEvent, transaction: Any) -> Any:
         """Handle the event; what an `async def` handler returns must be awaited by the caller."""
-        return self._calls[event.type](event, transaction)
+        return self._handlers[event.type](event, transaction)
 
     def flush(self, transaction: Any) -> None:
         """Called in the transaction, before its checkpoint is saved."""
@@ -85,7 +72,3 @@ class Session:
 
     def ended(self) -> None:
         """Called at the end of the lease, or before a new session after an error of the target."""
-
-
-def _ignore(event: SequencedEvent, transaction: Any) -> None:
-    """What has no handler, such as the records about consumers, for a handler of every event."""

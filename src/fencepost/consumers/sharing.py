@@ -33,7 +33,6 @@ class Sharing:
         self.followings = [
             Following(consumer, state, target, around, number) for number in range(consumer.division.partitions)
         ]
-        self.worker = None
         self._around = around
         self._refusal: ConsumerError | None = None
         self._running = False

@@ -10,9 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from ..errors import CheckpointBehind, ConditionFailed
 from ..store import EventStore
-from .errors import LeaseLost
 from .leases import Lease
 from .reactions import Reaction
 from .records import checkpoint_name
@@ -76,18 +74,14 @@ class StoreTarget(Target):
     per_event = True
 
     def __init__(self, store: EventStore) -> None:
-        self._store = store
-
-    @property
-    def store(self) -> EventStore:
-        return self._store
+        self.store = store
 
     def claim(self, lease: Lease, start: int) -> int:
         self._lease = lease
         self._name = checkpoint_name(lease.name, lease.generation)
         self._start = start
-        self._reaction = Reaction(self._store, lease)
-        return max(self._store.checkpoint(self._name), start)
+        self._reaction = Reaction(self.store, lease)
+        return max(self.store.checkpoint(self._name), start)
 
     def claim_others(self, names: Iterable[str], start: int) -> dict[str, int]:
         """No write is necessary: the record that changed the division has ended the leases of the earlier one."""
@@ -95,7 +89,7 @@ class StoreTarget(Target):
 
     def positions(self, names: Iterable[str]) -> dict[str, int]:
         generation = self._lease.generation
-        return {name: max(self._store.checkpoint(checkpoint_name(name, generation)), self._start) for name in names}
+        return {name: max(self.store.checkpoint(checkpoint_name(name, generation)), self._start) for name in names}
 
     @contextmanager
     def transaction(self) -> Iterator[Reaction]:
@@ -111,13 +105,10 @@ class StoreTarget(Target):
         return self._reaction.appended
 
     def save(self, transaction: Reaction, position: int) -> None:
-        try:
-            self._store.append([], self._lease.condition, checkpoint=(self._name, position))
-        except (ConditionFailed, CheckpointBehind):
-            raise LeaseLost(self._lease.consumer, self._lease.token) from None
+        self._lease.append([], (self._name, position))
 
     def settle(self, transaction: Reaction, position: int) -> bool:
-        return self._store.checkpoint(self._replay_name(position)) == 0
+        return self.store.checkpoint(self._replay_name(position)) == 0
 
     def _replay_name(self, position: int) -> str:
         """The checkpoint that the append of a replayed reaction carries: the consumer's own is beyond the event."""

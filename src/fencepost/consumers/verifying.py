@@ -34,12 +34,12 @@ def verify(
 
     `on_progress` is called now and then with the position that was folded, and the position of the table.
     """
-    driver = model.reader()
+    target = model.reader()
     table = model.physical(model.version)
-    with driver.transaction() as transaction:
-        driver.run(transaction, model.columns.create(table), ())
-        position = position_of_version(driver, transaction, model, model.version, lock=True)
-        rows = driver.all(transaction, model.columns.select(table, 0), ())
+    with target.transaction() as transaction:
+        target.run(transaction, model.columns.create(table))
+        position = position_of_version(target, transaction, model, model.version, lock=True)
+        _, rows = target.run(transaction, model.columns.select(table, 0))
     stored = dict(model.columns.projection_of(row) for row in rows)
     expected = folded(model, store, position, on_progress)
     differing = [key for key in stored.keys() | expected.keys() if stored.get(key) != expected.get(key)]

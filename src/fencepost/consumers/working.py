@@ -132,7 +132,9 @@ class Worker:
         if not self.lease.belongs_to(control):
             raise LeaseLost(self._consumer.name, self.lease.token)  # the next lease begins there
         if control.paused_by is not None:
-            if not (control.steps.get(self.lease.number) and self._step()):
+            if control.steps.get(self.lease.number):
+                self._step()
+            else:
                 self._sleep()
         elif any(letter.replay for letter in control.dead_letters.values()) and self._replay(control):
             return
@@ -166,7 +168,7 @@ class Worker:
                 self._settle()
                 return True
             if self.cursor - self.saved >= FAR:
-                self._save_cursor()
+                self._save(self.cursor)
         self._settle()
         self._session.caught_up(self.cursor)
         return some
@@ -179,7 +181,7 @@ class Worker:
     def _meet(self, batch: Batch) -> bool:
         """Wait at an event of several partitions. False: the state of the consumer has changed."""
         if self.saved < self.cursor:
-            self._save_cursor()
+            self._save(self.cursor)
         meeting = Meeting(self.lease, self.target, batch.meeting, batch.upto)
         self.waits_for = meeting
         if not meeting.wait(self._wakeup, lambda: self._attention or self._ended):
@@ -209,7 +211,7 @@ class Worker:
             return False
         self.cursor = max(self.cursor, subscription.position)
         if self.cursor > self.saved and monotonic() - self._saved_at >= IDLE_S:
-            self._save_cursor()
+            self._save(self.cursor)
         self._session.caught_up(self.cursor)
         return True
 
@@ -218,11 +220,11 @@ class Worker:
             self._subscription.stop()
             self._subscription = None
 
-    def _save_cursor(self) -> None:
-        """Save that no event up to the cursor is left to handle."""
+    def _save(self, position: int) -> None:
+        """Save that no event up to the position is left to handle."""
         with self.target.transaction() as transaction:
-            self.target.save(transaction, self.cursor)
-        self._saved(self.cursor)
+            self.target.save(transaction, position)
+        self._saved(position)
 
     def _saved(self, position: int) -> None:
         self.saved = self.cursor = position
@@ -231,7 +233,7 @@ class Worker:
     def _settle(self) -> None:
         """Save what was handled and not saved yet."""
         if self._owes:
-            self._save_cursor()
+            self._save(self.cursor)
 
     def _handle(self, events: Sequence[SequencedEvent], upto: int) -> bool:
         """Handle the events and save `upto`. False: an event could not be handled yet; the cursor is before it."""
@@ -265,7 +267,7 @@ class Worker:
                 if self._quick and not self._recorder.control.dead_letters:
                     for event in events:
                         self.doing = event
-                        result = calls[event.type](event, transaction) if calls else handle(event, transaction)
+                        result = handle(event, transaction) if calls is None else calls[event.type](event, transaction)
                         if result is not None and asyncio.iscoroutine(result):
                             self._await(result)
                 else:
@@ -289,8 +291,7 @@ class Worker:
             if target.transactional or index == 0:
                 return 0
             if events[index - 1].position > self.saved:
-                with target.transaction() as transaction:
-                    target.save(transaction, events[index - 1].position)
+                self._save(events[index - 1].position)
             self._count(index, events[index - 1].position, began)
             return index
         finally:
@@ -335,9 +336,7 @@ class Worker:
             return False
         self._recorder.set_aside(event, failures.keys_of(event), error, count, None)
         self._attempts.pop(event.position, None)
-        with self.target.transaction() as transaction:
-            self.target.save(transaction, event.position)
-        self._saved(event.position)
+        self._save(event.position)
         return True
 
     def _count(self, events: int, position: int, began: float, *, owes: bool = False) -> None:
@@ -350,16 +349,15 @@ class Worker:
         if has_observers():
             notify(self._store, BatchHandled(self._consumer.name, events, position, monotonic() - began))
 
-    def _step(self) -> bool:
+    def _step(self) -> None:
         for batch in self._batches(1):
             if not self._handle_batch(batch):
-                return True
+                return
             for event in batch.events_of(self.lease.number):
                 self._settle()
                 self._recorder.record(StepTaken(self._consumer.name, event.position, self.lease.number))
-                return True
+                return
         self._wait()
-        return True
 
     def _replay(self, control: Control) -> bool:
         """Handle the dead letters whose replay was requested. False: all of them wait for earlier ones."""

@@ -81,7 +81,7 @@ def test_a_paused_outbox_publishes_nothing_until_it_is_resumed(store: EventStore
         pause(store, "o")
     add(store, 3)
     with start(store, outbox):
-        eventually(lambda: control(store, "o").holder is not None)
+        eventually(lambda: control(store, "o").leases)
         assert len(collector.messages) == 1
         resume(store, "o")
         eventually(lambda: len(collector.messages) == 4)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import fencepost
 from fencepost import Event, SequencedEvent
 from fencepost.consumers.outbox import Message, Topic
-from fencepost.consumers.outbox.envelopes import attributes, content_type, headers
+from fencepost.consumers.outbox.messages import attributes, content_type, headers
 
 TOPIC = Topic("t", source="/s", key="k", metadata=True)
 

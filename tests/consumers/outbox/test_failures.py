@@ -201,7 +201,7 @@ def test_while_the_circuit_is_open_the_publisher_is_not_called_and_the_status_sa
     failing = outbox(collector, breaker=Breaker(failures=2, base_s=3600, cap_s=3600))
     add_keys(store, "ab")
     with start(store, failing):
-        eventually(lambda: control(store, "o").token)
+        eventually(lambda: control(store, "o").token_of(0))
         found = eventually(lambda: next((each for each in status(store, ["o"]) if each.state == "stalled"), None))
     assert "circuit is open after 2 failures" in found.error
     assert "maintenance" in found.error

@@ -60,7 +60,7 @@ def ids(store: EventStore) -> list[str]:
 
 
 def leader(store: EventStore) -> int:
-    holder = control(store, "o").holder
+    holder = control(store, "o").leases[0].holder
     return 0 if holder is None else int(holder.split("/")[1])
 
 

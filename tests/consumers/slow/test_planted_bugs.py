@@ -11,14 +11,13 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.support.processes import Child
 
 from fencepost import EventStore
 from fencepost.consumers import start
-from fencepost.consumers.read_models import KNOWN, ReadModelSession
+from fencepost.consumers.read_models import ReadModelSession, states_of
 from fencepost.consumers.targets import Target
 
 from .. import planted_program
@@ -47,7 +46,7 @@ def process(stack: ExitStack, place: Place, folder: Path, bug: str, trouble: str
 
 
 def leader(store: EventStore) -> int:
-    holder = control(store, "effects").holder
+    holder = control(store, "effects").leases[0].holder
     return 0 if holder is None else int(holder.split("/")[1])
 
 
@@ -93,7 +92,7 @@ def test_a_read_model_that_is_published_too_early_is_seen_by_a_reader(
     def too_early(self: ReadModelSession, target: Target, position: int) -> None:
         claimed(self, target, position)
         with self._target.transaction() as transaction:
-            states: dict[Any, Any] = dict(self._driver.all(transaction, KNOWN, (self._model.table,)))
+            states = states_of(self._target, transaction, self._model)
             old = next((version for version, state in states.items() if state == "published"), None)
             if old != self._model.version:
                 self._publish(transaction, old, states)

@@ -1,13 +1,12 @@
 """The outbox: events of a store as messages to other systems, at least once, in order per key.
 
-    messages     topics, and messages with their deduplication keys
-    envelopes    CloudEvents 1.0, as JSON and as headers
+    messages     topics, and messages with their deduplication keys, as CloudEvents 1.0
     sending      `Outbox`, the consumer that publishes a topic
     circuits     the circuit breaker of each outbox
     publishing   what a publisher is, and how it reports errors
     webhook      HTTP; `signatures` signs requests and verifies them
     kafka, nats_jetstream, rabbitmq, redis_streams, files    the other publishers
-    loops        an event loop in a thread, for libraries that use asyncio
+    loops        what publishers over libraries that use asyncio share: an event loop in a thread
 
 A library of a broker is imported when a publisher that needs it is created.
 """

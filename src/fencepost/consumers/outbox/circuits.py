@@ -8,20 +8,17 @@ topics and publishers go on. tests/consumers/outbox/test_circuits.py holds the t
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
 from time import monotonic
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from ...errors import InvalidInput
 from ...observing import Observation
-from .publishing import PublisherUnavailable
+from .publishing import PublisherUnavailable, log
 
 State: TypeAlias = Literal["closed", "open", "half-open"]
-
-log: Final = logging.getLogger("fencepost.consumers.outbox")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

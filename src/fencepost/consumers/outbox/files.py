@@ -13,40 +13,31 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from threading import Lock
 
 from ...durable import sync
 from .messages import Message
+from .publishing import OneAtATime
 
 PIECE = 65_536
 
 
-class FilePublisher:
+class FilePublisher(OneAtATime):
     """Appends each message as a line of JSON to the file at `path`, durably."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
         self._path = Path(os.path.abspath(path))
         self._descriptor: int | None = None
-        self._lock = Lock()
 
-    def publish(self, messages: Sequence[Message]) -> None:
+    def _publish(self, messages: Sequence[Message]) -> None:
         content = b"".join(message.line + b"\n" for message in messages)
-        with self._lock:
-            try:
-                descriptor = self._open()
-                # Another process may still believe that it leads.
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-                try:
-                    self._append(descriptor, content)
-                finally:
-                    fcntl.flock(descriptor, fcntl.LOCK_UN)
-            except OSError:
-                self._close()  # after a failed sync, what the kernel holds of this file cannot be trusted
-                raise
-
-    def close(self) -> None:
-        with self._lock:
-            self._close()
+        descriptor = self._open()
+        # Another process may still believe that it leads.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            self._append(descriptor, content)
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def _open(self) -> int:
         if self._descriptor is not None:
@@ -69,7 +60,7 @@ class FilePublisher:
         except OSError:
             os.ftruncate(descriptor, end)  # the disk is full: leave no torn line
             raise
-        os.fsync(descriptor)
+        os.fsync(descriptor)  # if it fails, what the kernel holds of this file cannot be trusted, so it is closed
 
     def _close(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
@@ -104,8 +95,7 @@ def _same(descriptor: int, path: Path) -> bool:
         named = os.stat(path)
     except FileNotFoundError:
         return False
-    opened = os.fstat(descriptor)
-    return (opened.st_dev, opened.st_ino) == (named.st_dev, named.st_ino)
+    return os.path.samestat(os.fstat(descriptor), named)
 
 
 def _whole(descriptor: int) -> int:

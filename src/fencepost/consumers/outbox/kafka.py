@@ -9,15 +9,21 @@ tests/brokers/test_kafka_mock.py runs against the mock cluster of librdkafka.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
-from threading import Lock
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from ...errors import InvalidInput
-from . import envelopes
-from .messages import Message
-from .publishing import Address, MessageRefused, PublisherUnavailable, address_of, checked_timeout, library
+from .messages import Message, Mode, packed
+from .publishing import (
+    Address,
+    MessageRefused,
+    OneAtATime,
+    PublisherUnavailable,
+    address_of,
+    checked_timeout,
+    library,
+    log,
+)
 
 # A record never fails alone after a time of its own: then later records of its key could still be delivered. Instead
 # the publisher gives up the whole batch, and with it the producer.
@@ -28,10 +34,9 @@ FIXED: Final[dict[str, Any]] = {
     "message.timeout.ms": 0,
 }
 QUIET: Final = {"log_level": 3}  # librdkafka warns that it calls the setting about gaps experimental
-log: Final = logging.getLogger("fencepost.consumers.outbox")
 
 
-class KafkaPublisher:
+class KafkaPublisher(OneAtATime):
     """Produces to the Kafka topic `topic`, by default named as the topic of the outbox; a function gets the message.
 
     `settings` are those of librdkafka, at least `bootstrap.servers`. In the mode "binary" the value is the event's
@@ -43,9 +48,10 @@ class KafkaPublisher:
         settings: Mapping[str, Any],
         *,
         topic: Address | None = None,
-        mode: Literal["structured", "binary"] = "structured",
+        mode: Mode = "structured",
         timeout_s: float = 30.0,
     ) -> None:
+        super().__init__()
         self._kafka: Any = library("confluent_kafka")
         if "bootstrap.servers" not in settings:
             raise InvalidInput("settings", "bootstrap.servers is missing")
@@ -57,19 +63,6 @@ class KafkaPublisher:
         self._timeout_s = checked_timeout(timeout_s)
         self._settings = {**QUIET, **settings, **FIXED}
         self._producer: Any = None
-        self._lock = Lock()
-
-    def publish(self, messages: Sequence[Message]) -> None:
-        with self._lock:
-            try:
-                self._publish(messages)
-            except BaseException:
-                self._close()
-                raise
-
-    def close(self) -> None:
-        with self._lock:
-            self._close()
 
     def _publish(self, messages: Sequence[Message]) -> None:
         if self._producer is None:
@@ -91,13 +84,10 @@ class KafkaPublisher:
             raise self._error_of(*refusal)
 
     def _produce(self, message: Message, failed: list[tuple[Message, Any]]) -> None:
-        headers = [("ce_id", message.id.encode()), ("content-type", envelopes.STRUCTURED.encode())]
-        value = message.envelope
-        if self._mode == "binary":
-            media_type = envelopes.content_type(message)
-            headers = [(name, text.encode()) for name, text in envelopes.headers(message, "ce_").items()]
-            headers += [("content-type", media_type.encode())] if media_type is not None else []
-            value = message.event.data
+        value, media_type, named = packed(message, self._mode, "ce_")
+        headers = [(name, text.encode()) for name, text in (named or {"ce_id": message.id}).items()]
+        if media_type is not None:
+            headers.append(("content-type", media_type.encode()))
 
         def acknowledged(error: Any, record: Any) -> None:
             if error is not None:

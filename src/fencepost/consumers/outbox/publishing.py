@@ -9,8 +9,10 @@ the first and the last case count as attempts of a message. A broker that is dow
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from threading import Lock
 from typing import Any, Final, Protocol, TypeAlias
 
 from ...errors import InvalidInput
@@ -19,6 +21,8 @@ from .messages import Message
 
 EXTRAS: Final = {"confluent_kafka": "kafka", "nats": "nats", "aio_pika": "rabbitmq", "redis": "redis"}
 Address: TypeAlias = str | Callable[[Message], str]
+
+log: Final = logging.getLogger("fencepost.consumers.outbox")
 
 
 class Publisher(Protocol):
@@ -43,9 +47,6 @@ class MessageRefused(ConsumerError):
         self.message = message
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type, tuple[Message, str]]:
-        return type(self), (self.message, self.reason)
-
 
 class PublisherUnavailable(ConsumerError):
     """The other system takes no message now. No message is blamed; the outbox tries again without end.
@@ -56,6 +57,35 @@ class PublisherUnavailable(ConsumerError):
     def __init__(self, reason: str, *, retry_after_s: float = 0.0) -> None:
         super().__init__(reason)
         self.retry_after_s = retry_after_s
+
+
+class OneAtATime:
+    """A publisher with a connection that one thread at a time uses, and that is closed after an error."""
+
+    _kept_after: tuple[type[Exception], ...] = ()  # errors after which the connection can still be used
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+
+    def publish(self, messages: Sequence[Message]) -> None:
+        with self._lock:
+            try:
+                self._publish(messages)
+            except self._kept_after:
+                raise
+            except BaseException:
+                self._close()
+                raise
+
+    def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def _publish(self, messages: Sequence[Message]) -> None:
+        raise NotImplementedError
+
+    def _close(self) -> None:
+        raise NotImplementedError
 
 
 def library(name: str) -> Any:

@@ -25,9 +25,9 @@ from ..declaring import LEASE_S, Consumer, Failures
 from ..failing import TargetTrouble, text_of
 from ..sessions import HandleAgain, Session
 from ..targets import Target
-from .circuits import Breaker, Circuit, MessagesPublished, log
+from .circuits import Breaker, Circuit, MessagesPublished
 from .messages import Message, Topic
-from .publishing import MessageRefused, Publisher, PublisherUnavailable
+from .publishing import MessageRefused, Publisher, PublisherUnavailable, log
 
 BATCH: Final = 100
 
@@ -172,14 +172,11 @@ class OutboxSession(Session):
         except MessageRefused:
             self._tell(circuit.succeeded())
             raise
-        except PublisherUnavailable as unavailable:
-            self._tell(circuit.failed(text_of(unavailable), retry_after_s=unavailable.retry_after_s))
-            raise self._trouble(unavailable) from unavailable
-        except OSError as error:  # also ConnectionError and TimeoutError
-            self._tell(circuit.failed(text_of(error)))
-            raise self._trouble(error) from error
         except Exception as error:
-            self._tell(circuit.failed(text_of(error)))
+            wait_s = error.retry_after_s if isinstance(error, PublisherUnavailable) else 0.0
+            self._tell(circuit.failed(text_of(error), retry_after_s=wait_s))
+            if isinstance(error, (PublisherUnavailable, OSError)):  # also ConnectionError and TimeoutError
+                raise self._trouble(error) from error
             raise
         self._tell(circuit.succeeded())
         outbox.in_doubt -= {message.event.position for message in messages}

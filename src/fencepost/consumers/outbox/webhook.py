@@ -14,14 +14,12 @@ import ssl
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from threading import Lock
 from typing import Final
 from urllib.parse import urlsplit
 
 from ...errors import InvalidInput
-from .envelopes import BATCHED, STRUCTURED, batched
-from .messages import Message
-from .publishing import MessageRefused, PublisherUnavailable, checked_timeout
+from .messages import BATCHED, STRUCTURED, Message, batched
+from .publishing import MessageRefused, OneAtATime, PublisherUnavailable, checked_timeout
 from .signatures import HEADER, checked_secrets, sign
 
 REFUSED: Final = {400, 409, 413, 422}
@@ -30,11 +28,13 @@ SHOWN: Final = 200  # characters of an answer in an error
 RESERVED: Final = {"content-type", "content-length", "host", HEADER.lower(), "transfer-encoding", "connection"}
 
 
-class WebhookPublisher:
+class WebhookPublisher(OneAtATime):
     """Posts each message to `url`. With `secrets`, every request is signed with each of them.
 
     `headers` are sent as they are, for example an API key. With `batched`, all messages of a batch are one request.
     """
+
+    _kept_after = (Exception,)  # what breaks it has closed it already
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class WebhookPublisher:
         timeout_s: float = 10.0,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        super().__init__()
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidInput("url", "a URL such as https://host/path is needed")
@@ -70,22 +71,13 @@ class WebhookPublisher:
         self._timeout_s = checked_timeout(timeout_s)
         self._tls = tls
         self._connection: http.client.HTTPConnection | None = None
-        self._lock = Lock()
 
-    def publish(self, messages: Sequence[Message]) -> None:
-        with self._lock:
-            if self._batched and len(messages) > 1:
-                self._send(batched(list(messages)), BATCHED, messages)
-                return
-            for message in messages:
-                if self._batched:
-                    self._send(batched([message]), BATCHED, [message])
-                else:
-                    self._send(message.envelope, STRUCTURED, [message])
-
-    def close(self) -> None:
-        with self._lock:
-            self._disconnect()
+    def _publish(self, messages: Sequence[Message]) -> None:
+        if self._batched and messages:
+            self._send(batched(messages), BATCHED, messages)
+            return
+        for message in messages:
+            self._send(message.envelope, STRUCTURED, [message])
 
     def _send(self, body: bytes, media_type: str, messages: Sequence[Message]) -> None:
         status, answer, retry_after_s = self._post(body, media_type)
@@ -105,7 +97,7 @@ class WebhookPublisher:
         try:
             return self._request(body, media_type)
         except BaseException as error:
-            self._disconnect()
+            self._close()
             if not (used and isinstance(error, (ConnectionError, http.client.CannotSendRequest))):
                 raise
         return self._post(body, media_type)
@@ -125,7 +117,7 @@ class WebhookPublisher:
         except http.client.HTTPException as error:
             raise PublisherUnavailable(f"{self._shown} does not speak HTTP: {type(error).__name__}") from error
         if not response.isclosed():
-            self._disconnect()
+            self._close()
         return response.status, answer, _seconds(response.headers.get("Retry-After"))
 
     def _connect(self) -> http.client.HTTPConnection:
@@ -134,7 +126,7 @@ class WebhookPublisher:
         tls = ssl.create_default_context() if self._tls is None else self._tls
         return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=tls)
 
-    def _disconnect(self) -> None:
+    def _close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Drivers: sqlite3, psycopg and SQLAlchemy behind one small protocol, and which of them an `into` means.
+"""The targets of sqlite3, psycopg and SQLAlchemy, and which of them an `into` means.
 
 apsw, which Fencepost stores use, and Python's sqlite3 each contain an SQLite of their own. Two of them on one file in
 one process destroy each other's locks: closing a file descriptor releases every POSIX lock that the process holds on
@@ -19,7 +19,7 @@ from ..address import POSTGRES, SQLITE, Address
 from ..errors import InvalidInput
 from ..store import EventStore
 from .errors import TargetRefused
-from .sql import TABLES, Driver, SqlTarget
+from .sql import TABLES, Rows, SqlTarget
 from .targets import StoreTarget, Target
 
 SQLITE_PATIENCE_S = 10.0
@@ -46,25 +46,28 @@ def refuse_files(candidate: str, files: Iterable[str]) -> None:
             )
 
 
-class OneConnection(Driver):
-    """A driver with one connection, which is closed if it is `owned`."""
+class OneConnection(SqlTarget):
+    """A target with one connection, which is closed if it is `owned`."""
 
-    def __init__(self, connect: Callable[[], Any], *, owned: bool) -> None:
+    def __init__(self, connect: Callable[[], Any], *, owned: bool = True, connection: Any = None) -> None:
         self._connect = connect
         self._owned = owned
-        self._connection: Any = None
+        self._connection = connection  # made by `connect` already
 
     def close(self) -> None:
         if self._owned and self._connection is not None:
             self._connection.close()
             self._connection = None
 
+    def abandon(self) -> None:
+        self.close()
+
 
 class Sqlite3(OneConnection):
     """A connection of Python's sqlite3."""
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection], files: list[str], *, owned: bool) -> None:
-        super().__init__(connect, owned=owned)
+    def __init__(self, connect: Callable[[], sqlite3.Connection], files: list[str], **options: Any) -> None:
+        super().__init__(connect, **options)
         self._files = files
 
     def prepare(self, lease_s: float) -> None:
@@ -116,20 +119,17 @@ class Sqlite3(OneConnection):
         finally:
             connection.rollback()
 
-    def run(self, transaction: sqlite3.Connection, statement: str, values: tuple[Any, ...]) -> tuple[int, Any]:
+    def run(self, transaction: sqlite3.Connection, statement: str, values: tuple[Any, ...] = ()) -> tuple[int, Rows]:
         cursor = transaction.execute(statement.replace("%s", "?"), values)
-        return cursor.rowcount, cursor.fetchone()
+        return cursor.rowcount, cursor.fetchall()
 
     def run_many(self, transaction: sqlite3.Connection, statement: str, rows: list[tuple[Any, ...]]) -> None:
         transaction.executemany(statement.replace("%s", "?"), rows)
 
-    def all(self, transaction: sqlite3.Connection, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        return transaction.execute(statement.replace("%s", "?"), values).fetchall()
-
     def abandon(self) -> None:
         if self._owned and self._connection is not None:
             self._connection.interrupt()
-            self.close()
+        super().abandon()
 
 
 class Psycopg(OneConnection):
@@ -143,7 +143,7 @@ class Psycopg(OneConnection):
         self._idle_ms = max(1_000, int(lease_s * 1000))
         with self._connection.transaction():
             found = self._connection.execute("SELECT to_regclass('fencepost_read_model')").fetchone()
-            if next(iter(_row(found))) is None:
+            if _row(found)[0] is None:
                 # Two processes that create a table at once collide, in spite of IF NOT EXISTS.
                 self._connection.execute("SELECT pg_advisory_xact_lock(7370212061)")
                 for statement in TABLES:
@@ -157,17 +157,13 @@ class Psycopg(OneConnection):
             self._connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {self._idle_ms}")
             yield self._connection
 
-    def run(self, transaction: Any, statement: str, values: tuple[Any, ...]) -> tuple[int, Any]:
+    def run(self, transaction: Any, statement: str, values: tuple[Any, ...] = ()) -> tuple[int, Rows]:
         cursor = transaction.execute(statement, values)
-        row = cursor.fetchone() if cursor.description is not None else None
-        return cursor.rowcount, None if row is None else _row(row)
+        return cursor.rowcount, [_row(row) for row in cursor] if cursor.description is not None else ()
 
     def run_many(self, transaction: Any, statement: str, rows: list[tuple[Any, ...]]) -> None:
         with transaction.cursor() as cursor:
             cursor.executemany(statement, rows)
-
-    def all(self, transaction: Any, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        return [_row(row) for row in transaction.execute(statement, values).fetchall()]
 
     def broken(self) -> bool:
         return self._connection is None or bool(self._connection.closed or self._connection.broken)
@@ -180,7 +176,7 @@ def _row(row: Any) -> tuple[Any, ...]:
     return tuple(row)
 
 
-class SqlAlchemy(Driver):
+class SqlAlchemy(SqlTarget):
     """An engine of SQLAlchemy, which belongs to the program; handlers get its `Connection`."""
 
     def __init__(self, engine: Any, files: list[str]) -> None:
@@ -201,17 +197,12 @@ class SqlAlchemy(Driver):
     def transaction(self) -> Any:
         return self._engine.begin()
 
-    def run(self, transaction: Any, statement: str, values: tuple[Any, ...]) -> tuple[int, Any]:
+    def run(self, transaction: Any, statement: str, values: tuple[Any, ...] = ()) -> tuple[int, Rows]:
         result = transaction.exec_driver_sql(statement.replace("%s", self._mark or "?"), values)
-        row = result.fetchone() if result.returns_rows else None
-        return result.rowcount, row
+        return result.rowcount, [tuple(row) for row in result] if result.returns_rows else ()
 
     def run_many(self, transaction: Any, statement: str, rows: list[tuple[Any, ...]]) -> None:
         transaction.exec_driver_sql(statement.replace("%s", self._mark or "?"), rows)
-
-    def all(self, transaction: Any, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        result = transaction.exec_driver_sql(statement.replace("%s", self._mark or "?"), values)
-        return [tuple(row) for row in result.fetchall()]
 
 
 def target_of(into: Any, store: EventStore | None, files: list[str]) -> Target:
@@ -224,11 +215,11 @@ def target_of(into: Any, store: EventStore | None, files: list[str]) -> Target:
     if isinstance(into, (str, os.PathLike)):
         return _of_address(Address.parse(into), files)
     if isinstance(into, sqlite3.Connection):
-        return SqlTarget(Sqlite3(lambda: into, files, owned=False))
+        return Sqlite3(lambda: into, files, owned=False)
     if hasattr(into, "dialect") and hasattr(into, "begin"):
-        return SqlTarget(SqlAlchemy(into, files))
+        return SqlAlchemy(into, files)
     if _is_psycopg(into):
-        return SqlTarget(Psycopg(lambda: into, owned=False))
+        return Psycopg(lambda: into, owned=False)
     if callable(into):
         return _of_function(into, files)
     raise InvalidInput("into", f"a path, URL, connection, engine or store is needed, not {type(into).__name__}")
@@ -243,26 +234,21 @@ def _of_address(address: Address, files: list[str]) -> Target:
     if address.kind is SQLITE:
         path = address.path
         refuse_files(path, files)
-        return SqlTarget(Sqlite3(lambda: connect_sqlite(path), files, owned=True))
+        return Sqlite3(lambda: connect_sqlite(path), files)
     if address.kind is POSTGRES:
-        return SqlTarget(Psycopg(lambda: connect_postgres(address), owned=True))
+        return Psycopg(lambda: connect_postgres(address))
     raise InvalidInput("into", f"a path or a URL of PostgreSQL is needed, not {address}")
 
 
 def _of_function(connect: Callable[[], Any], files: list[str]) -> Target:
     connection = connect()
     if isinstance(connection, sqlite3.Connection):
-        return SqlTarget(Sqlite3(lambda: connection, files, owned=True))
+        return Sqlite3(connect, files, connection=connection)
     if _is_psycopg(connection):
-        return SqlTarget(Psycopg(_first_then(connection, connect), owned=True))
+        return Psycopg(connect, connection=connection)
     raise InvalidInput(
         "into", f"the function must return a connection of sqlite3 or psycopg, not {type(connection).__name__}"
     )
-
-
-def _first_then(first: Any, connect: Callable[[], Any]) -> Callable[[], Any]:
-    given = [first]
-    return lambda: given.pop() if given else connect()
 
 
 def connect_sqlite(path: str) -> sqlite3.Connection:
