@@ -18,7 +18,7 @@ from fencepost import aio
 from fencepost.opening import open_engine
 from fencepost.server.app import App
 from fencepost.server.listening import listen
-from fencepost.server.serving import Server, config_of, start_grpc
+from fencepost.server.serving import Server, start_grpc
 from fencepost.server.settings import Settings
 
 STARTS_S = 20.0
@@ -87,8 +87,8 @@ class RunningServer:
         async with aio.AsyncEventStore(self.engine) as store:
             self.app = App(store, self.settings)
             sockets = listen(self.settings)
-            grpc = await start_grpc(self.app, store, self.settings, sockets.grpc) if sockets.grpc else None
-            self._server = Server(config_of(self.app, self.settings), self.app, self._started)
+            grpc = await start_grpc(self.app, store, sockets.grpc) if sockets.grpc else None
+            self._server = Server(self.app, self._started)
             await self._server.serve([*sockets.http, *sockets.metrics])
             self.app.drain()
             if grpc is not None:

@@ -16,7 +16,7 @@ from opentelemetry import trace
 import fencepost.aio
 from fencepost import Event
 from fencepost.server import observing
-from fencepost.server.logs import JsonLines
+from fencepost.server.observing import JsonLines
 
 from .running import RunningServer
 

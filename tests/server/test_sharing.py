@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fencepost.server.metrics import APPENDED, COMMIT_APPENDS, HEAD, Metrics
-from fencepost.server.sharing import Shared
+from fencepost.server.metrics import APPENDED, COMMIT_APPENDS, HEAD, Metrics, Shared
 
 
 def test_a_count_that_was_shown_outlives_the_worker(tmp_path: Path) -> None:

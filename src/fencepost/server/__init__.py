@@ -10,11 +10,10 @@ routing     which path is answered by which handler
 consumers   the status of consumers, and commands to them
 verification   a check of the whole store while it is served
 access      API keys: rights, and scopes that limit a key to some tags and types
-metrics     counts and latencies, in the format of Prometheus
+metrics     counts and latencies, in the format of Prometheus, of one worker or of several as one
 openapi     the description of the interface; page shows it to readers
 listening   the sockets
-sharing     the metrics of several workers as one
-logs        what a server writes to its standard error
+observing   the log, on standard error, and spans of OpenTelemetry
 serving     one process: the store, the server, and what happens at its end
 workers     several processes that serve one store; worker is one of them
 

@@ -14,26 +14,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Final
 
 from ..address import SQLITE, Address
 from ..aio import AsyncEventStore
+from ..engines.sqlite.files import size_of
 from ..errors import FencepostError, StoreError
 from ..observing import observe
-from ..wire.problems import (
-    BUSY,
-    INTERNAL,
-    METHOD_NOT_ALLOWED,
-    NOT_FOUND,
-    RATE_LIMITED,
-    TOO_LARGE,
-    UNAUTHENTICATED,
-    UNAVAILABLE,
-    problem,
-    problem_of,
-)
+from ..wire import problems
+from ..wire.problems import problem, problem_of
 from . import metrics
 from .access import ANYONE, Access, Unauthenticated
 from .consumers import COMMANDS, ConsumerHandlers, measure_consumers
@@ -55,13 +45,12 @@ from .messages import (
     answer_json,
     answer_problem,
 )
-from .metrics import Metrics
+from .metrics import Metrics, Shared
 from .observing import Observer
 from .openapi import description
 from .page import PAGE, POLICY
 from .routing import Handler, Route, Router
 from .settings import VERSION, Settings
-from .sharing import Shared
 from .streams import Streams
 from .verification import Verification
 
@@ -103,7 +92,7 @@ class App:
         self.metrics.compute(metrics.STORE_BYTES, lambda: bytes_of(settings.store))
         self._observer = Observer(access_log=settings.access_log)
         self.handlers = Handlers(store, self._heads, settings, self.metrics, self.streams, self._observer)
-        self._consumers = ConsumerHandlers(store, settings)
+        self._consumers = ConsumerHandlers(store)
         self.routes = self._made_routes()
         elsewhere = {"/metrics"} if settings.metrics_port else set()  # on a port of their own
         self._router = Router({path: route for path, route in self.routes.items() if path not in elsewhere})
@@ -128,14 +117,16 @@ class App:
             f"{one}/dead-letters": {"GET": consumers.letters},
             **{f"{one}/{path}": {"POST": consumers.command(path)} for path in COMMANDS},
             f"{one}/dead-letters/{{position}}": {"GET": consumers.letter},
-            "/healthz": {"GET": self._alive},
+            "/healthz": {"GET": always(answer_json({"status": "alive", "version": VERSION}))},
             "/readyz": {"GET": self._ready},
             "/metrics": {"GET": self._measured},
-            "/openapi.json": {"GET": self._described},
-            "/docs": {"GET": self._page},
+            "/openapi.json": {"GET": always(answer_json(description()))},
+            "/docs": {
+                "GET": always(Answer(200, PAGE, "text/html; charset=utf-8", {"content-security-policy": POLICY}))
+            },
         }
         if self.settings.dcb_adapter:
-            adapter = DcbAdapter(self._store, handlers, self.settings)
+            adapter = DcbAdapter(self._store, handlers)
             paths |= {"/read": {"GET": adapter.read}, "/append": {"POST": adapter.append}}
         public = {"/healthz", "/readyz", "/openapi.json", "/docs"} | (set() if self.settings.keys else {"/metrics"})
         return {
@@ -151,11 +142,8 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        request = Request(scope, receive)
-        with (
-            self.measured() as call,
-            self._observer.request(request.method, request.id, request.headers, call),
-        ):
+        request = Request(scope, receive, self.settings)
+        with self.measured() as call, self._observer.request(request, call):
             try:
                 answer = await self._answered(request, call)
                 call.status = str(answer.status)
@@ -185,24 +173,24 @@ class App:
         except Refused as refused:
             return self._refused(refused)
         except Unauthenticated as error:
-            return answer_problem(problem(UNAUTHENTICATED, str(error)))
+            return answer_problem(problem(problems.UNAUTHENTICATED, str(error)))
         except FencepostError as error:
             return self._failed(request, error)
         except (Disconnected, asyncio.CancelledError):
             raise
         except Exception:
             log.exception("%s %s failed, request %s", request.method, call.name, request.id)
-            return answer_problem(problem(INTERNAL, "the server failed; its log has the cause"))
+            return answer_problem(problem(problems.INTERNAL, "the server failed; its log has the cause"))
 
     def _route(self, request: Request) -> tuple[str, Handler, bool]:
         own_port = self.settings.metrics_port
         route = (self._measuring if own_port and request.port == own_port else self._router).find(request)
         if route is None:
-            raise Refused(NOT_FOUND, f"there is nothing at {request.path!r:.200}; /docs lists what there is")
+            raise Refused(problems.NOT_FOUND, f"there is nothing at {request.path!r:.200}; /docs lists what there is")
         method = "GET" if request.method == "HEAD" else request.method
         if method not in route.methods:
             allowed = ", ".join(route.methods)
-            raise Refused(METHOD_NOT_ALLOWED, f"{request.method:.20}: {request.path:.100} supports {allowed}")
+            raise Refused(problems.METHOD_NOT_ALLOWED, f"{request.method:.20}: {request.path:.100} supports {allowed}")
         return route.name, route.methods[method], route.public
 
     def access_of(self, authorization: str | None) -> Access:
@@ -217,10 +205,6 @@ class App:
         self._check_rate(access)
         return access
 
-    @property
-    def draining(self) -> bool:
-        return self.streams.draining
-
     def _check_rate(self, access: Access) -> None:
         limit = self.settings.requests_per_second
         if limit:
@@ -230,7 +214,9 @@ class App:
             self._rates[access.name] = (second, count)
             if count > limit:
                 self.metrics.add(metrics.REFUSED, "requests_per_second")
-                raise Refused(RATE_LIMITED, f"more than {limit} requests in a second with this key", retry_after_s=1)
+                raise Refused(
+                    problems.RATE_LIMITED, f"more than {limit} requests in a second with this key", retry_after_s=1
+                )
 
     async def _admitted(self, request: Request, access: Access, handle: Handler, public: bool) -> Answer | Stream:
         if not public:
@@ -242,19 +228,21 @@ class App:
         with self.bodies.reserved(min(expected, self.settings.max_body_bytes)) as fits:
             if not fits:
                 self.metrics.add(metrics.REFUSED, "max_body_memory_bytes")
-                raise Refused(BUSY, "the requests in flight take all the memory for bodies", retry_after_s=1)
+                raise Refused(problems.BUSY, "the requests in flight take all the memory for bodies", retry_after_s=1)
             return await handle(request, access)
 
     def check_room(self) -> None:
         """Refuse a request if too many are in flight; for both interfaces."""
         if self._in_flight - self.streams.count > self.settings.max_requests:
             self.metrics.add(metrics.REFUSED, "max_requests")
-            raise Refused(BUSY, f"{self.settings.max_requests} requests are in flight, the limit", retry_after_s=1)
+            raise Refused(
+                problems.BUSY, f"{self.settings.max_requests} requests are in flight, the limit", retry_after_s=1
+            )
 
     def _refused(self, refused: Refused) -> Answer:
         if refused.problem.status == TIMED_OUT.status:
             self.metrics.add(metrics.REAPED)
-        elif refused.problem.status == TOO_LARGE.status:
+        elif refused.problem.status == problems.TOO_LARGE.status:
             self.metrics.add(metrics.REFUSED, "max_body_bytes")
         return refused.answer()
 
@@ -266,12 +254,9 @@ class App:
                 given.outcome = "unknown"
         return answer_problem(given, retry_after_s=1 if given.retryable else None)
 
-    async def _alive(self, request: Request, access: Access) -> Answer:
-        return answer_json({"status": "alive", "version": VERSION})
-
     async def _ready(self, request: Request, access: Access) -> Answer:
         if self.streams.draining:
-            raise Refused(UNAVAILABLE, "the server is draining", retry_after_s=1)
+            raise Refused(problems.UNAVAILABLE, "the server is draining", retry_after_s=1)
         await self._store.head()
         return answer_json({"status": "ready"})
 
@@ -285,21 +270,20 @@ class App:
         text = self.metrics.text() if self.shared is None else self.shared.text()
         return Answer(200, text, metrics.MEDIA_TYPE)
 
-    async def _described(self, request: Request, access: Access) -> Answer:
-        return answer_json(description())
 
-    async def _page(self, request: Request, access: Access) -> Answer:
-        return Answer(200, PAGE, "text/html; charset=utf-8", {"content-security-policy": POLICY})
+def always(answer: Answer) -> Handler:
+    """The handler of a path with the same answer for everyone."""
+
+    async def handle(request: Request, access: Access) -> Answer:
+        return answer
+
+    return handle
 
 
 def bytes_of(store: str) -> float:
     """The size of an SQLite store with the files beside it; 0 for a store of another engine."""
     address = Address.parse(store)
-    if address.kind is not SQLITE:
-        return 0
-    path = Path(address.location)
-    sizes = []
-    for file in (path, path.with_name(path.name + "-wal")):
-        with suppress(OSError):
-            sizes.append(file.stat().st_size)
-    return sum(sizes)
+    with suppress(OSError):
+        if address.kind is SQLITE:
+            return size_of(address.path) + size_of(f"{address.path}-wal")
+    return 0

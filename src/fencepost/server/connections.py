@@ -157,4 +157,4 @@ class Connection(HttpToolsProtocol):
         detail = f"{self._settings.max_connections} connections are open, which is the limit"
         answer = answer_problem(problem(BUSY, detail), retry_after_s=1)
         answer.headers["connection"] = "close"
-        await answer.send(Request(scope, receive), send)
+        await answer.send(Request(scope, receive, self._settings), send)

@@ -32,6 +32,7 @@ from ..consumers import (
     status,
     step,
 )
+from ..consumers.control import dead_letter
 from ..errors import InvalidInput
 from ..model import checked_position
 from ..store import EventStore
@@ -43,7 +44,6 @@ from .access import Access, Right
 from .messages import Answer, Refused, Request, answer_json
 from .metrics import Metrics
 from .routing import Handler
-from .settings import Settings
 
 Result = TypeVar("Result")
 
@@ -130,9 +130,8 @@ COMMANDS: Final[dict[str, tuple[type[CommandDocument], Callable[[EventStore, str
 
 
 class ConsumerHandlers:
-    def __init__(self, store: AsyncEventStore, settings: Settings) -> None:
+    def __init__(self, store: AsyncEventStore) -> None:
         self._store = store.blocking
-        self._settings = settings
         self._known: list[ConsumerStatus] = []
         self._known_at = -FRESH_S
         self._looking = asyncio.Lock()
@@ -160,12 +159,10 @@ class ConsumerHandlers:
         name, position = request.places["name"], from_wire(request.places["position"], "position")
 
         def found(store: EventStore) -> dict[str, Any]:
-            for each in dead_letters(store, name):
-                if each.position == position:
-                    events = list(store.read(after=position - 1, upto=position))
-                    # A consumer may follow another store than the one that holds its records.
-                    return {**letter_document(each), "event": document_of(events[0]) if events else None}
-            raise CommandRefused(f"consumer {name!r} has no dead letter at position {position}")
+            letter = dead_letter(store, name, position)
+            events = list(store.read(after=position - 1, upto=position))
+            # A consumer may follow another store than the one that holds its records.
+            return {**letter_document(letter), "event": document_of(events[0]) if events else None}
 
         return answer_json(await self._run(found))
 
@@ -175,7 +172,7 @@ class ConsumerHandlers:
 
         async def handle(request: Request, access: Access) -> Answer:
             check(access, Right.ADMIN)
-            given = parsed(await request.body(self._settings) or b"{}", kind)
+            given = parsed(await request.body() or b"{}", kind)
             name = request.places["name"]
             return answer_json({"consumer": name, **await self._run(give, name, given, author(access, given.by))})
 

@@ -7,12 +7,14 @@ tests/server/test_dcb_adapter.py re-creates the three scenarios of that suite.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 import msgspec
 
 from ..aio import AsyncEventStore
+from ..core.judging import Append
 from ..errors import ConditionFailed, InvalidInput
 from ..model import AppendCondition, Event, Placed, Query, QueryItem
 from ..wire.documents import naming, parsed
@@ -20,7 +22,6 @@ from ..wire.problems import problem_of
 from .access import Access, Right
 from .handlers import Handlers
 from .messages import Answer, Request, answer_json, answer_problem
-from .settings import Settings
 
 
 class Item(msgspec.Struct):
@@ -49,16 +50,15 @@ class Condition(msgspec.Struct, rename="camel"):
     after: int | None = None
 
 
-class Append(msgspec.Struct):
+class Body(msgspec.Struct):
     events: list[Given]
     condition: Condition | None = None
 
 
+@dataclass
 class DcbAdapter:
-    def __init__(self, store: AsyncEventStore, handlers: Handlers, settings: Settings) -> None:
-        self._store = store
-        self._handlers = handlers
-        self._settings = settings
+    _store: AsyncEventStore
+    _handlers: Handlers
 
     async def read(self, request: Request, access: Access) -> Answer:
         access.check(Right.READ)
@@ -77,18 +77,18 @@ class DcbAdapter:
 
     async def append(self, request: Request, access: Access) -> Answer:
         access.check(Right.APPEND)
-        append = parsed(await request.body(self._settings), Append)
+        body = parsed(await request.body(), Body)
         events = []
-        for index, each in enumerate(append.events):
+        for index, each in enumerate(body.events):
             with naming(f"events[{index}]"):
                 events.append(Event(each.type, data=each.data.encode(), tags=each.tags))
         conditions = []
-        if append.condition is not None:
+        if body.condition is not None:
             with naming("condition"):
-                query = query_from(append.condition.fail_if_events_match)
-                conditions.append(AppendCondition(query, after=append.condition.after or 0))
+                query = query_from(body.condition.fail_if_events_match)
+                conditions.append(AppendCondition(query, after=body.condition.after or 0))
         began = perf_counter()
-        outcome = await self._handlers.place(access, events, conditions, None, None)
+        outcome = await self._handlers.place(access, Append(tuple(events), tuple(conditions)))
         if not isinstance(outcome, Placed | ConditionFailed):
             return answer_problem(problem_of(outcome))
         duration = round(1_000_000 * (perf_counter() - began))

@@ -7,15 +7,16 @@ problem+json. Requests in the msgpack form come from Fencepost's own client; bot
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from ..aio import AsyncEventStore
+from ..core.judging import Append
 from ..errors import CheckpointBehind, ConditionFailed, FencepostError, InvalidInput
-from ..model import AppendCondition, Event, Placed, Query, SequencedEvent
+from ..model import AppendCondition, Placed, Query, SequencedEvent
 from ..wire import documents, rows
 from ..wire.positions import from_wire, to_wire
 from ..wire.problems import problem_of
@@ -45,18 +46,13 @@ MAX_BATCH_APPENDS: Final = 4_096
 
 
 class Reading(NamedTuple):
-    """What a request asks to read, already narrowed to the caller's scope. Without a query, nothing can match."""
+    """The arguments of `read`, already narrowed to the caller's scope. Without a query, nothing can match."""
 
     query: Query | None
     after: int
     upto: int | None
     limit: int | None
     backwards: bool
-
-    @property
-    def bounds(self) -> dict[str, Any]:
-        """The arguments of `read` beside the query."""
-        return {"after": self.after, "upto": self.upto, "limit": self.limit, "backwards": self.backwards}
 
 
 @dataclass
@@ -70,23 +66,17 @@ class Handlers:
 
     async def append(self, request: Request, access: Access) -> Answer:
         access.check(Right.APPEND)
-        document = documents.parsed(await request.body(self._settings), documents.AppendDocument)
-        outcome = await self.place(
-            access,
-            documents.events_from(document.events),
-            documents.conditions_from(document.condition),
-            documents.query_from(document.unless, "unless"),
-            documents.checkpoint_from(document.checkpoint),
-        )
+        document = documents.parsed(await request.body(), documents.AppendDocument)
+        outcome = await self.place(access, documents.append_from(document))
         if isinstance(outcome, Placed):
-            return answer_json(documents.placed_document(outcome))
-        index = outcome.index if isinstance(outcome, _Conflict) else 0
-        return answer_problem(problem_of(outcome, condition=index))
+            placed = documents.PlacedDocument(to_wire(outcome.first), to_wire(outcome.last), outcome.already)
+            return answer_json(placed)
+        return answer_problem(problem_of(outcome, condition=_index_of(outcome)))
 
     async def append_batch(self, request: Request, access: Access) -> Answer:
         """Several appends, each on its own: each is stored or refused as a whole."""
         access.check(Right.APPEND)
-        appends = decoded(await request.body(self._settings), rows.decode_appends)
+        appends = decoded(await request.body(), rows.decode_appends)
         if len(appends) > MAX_BATCH_APPENDS:
             raise InvalidInput("appends", f"{len(appends)} appends, the limit of one request is {MAX_BATCH_APPENDS}")
         self._metrics.add(metrics.BATCH, amount=len(appends))
@@ -94,64 +84,47 @@ class Handlers:
         return Answer(200, rows.encode(outcomes), rows.MEDIA_TYPE)
 
     async def _append_row(self, row: rows.AppendRow, access: Access) -> rows.OutcomeRow:
-        conditions: Sequence[AppendCondition] = ()
         try:
-            conditions = rows.conditions_from(row)
-            unless = None if row.unless is None else rows.query_from(row.unless)
-            outcome = await self.place(access, rows.events_from(row), conditions, unless, rows.checkpoint_from(row))
+            outcome = await self.place(access, rows.append_from(row))
         except FencepostError as error:
             outcome = error
-        return rows.outcome_row(outcome, conditions)
+        return rows.outcome_row(outcome, condition=_index_of(outcome))
 
-    async def place(
-        self,
-        access: Access,
-        events: Sequence[Event],
-        conditions: Sequence[AppendCondition],
-        unless: Query | None,
-        checkpoint: tuple[str, int] | None,
-    ) -> Placed | FencepostError:
+    async def place(self, access: Access, append: Append) -> Placed | FencepostError:
         """Append within the caller's scope. A refusal is returned, with the caller's own condition in it."""
+        events, conditions = append.events, append.conditions
         with self._observer.append(len(events), len(conditions)) as seen:
-            outcome = await self._placed(access, events, conditions, unless, checkpoint)
-            if isinstance(outcome, Placed):
-                seen["fencepost.already"] = outcome.already
-                seen["fencepost.position"] = str(outcome.last)
+            access.check_events(events)
+            narrowed = access.narrowed(conditions)
+            unless = None if append.unless is None else access.scope.narrowed(append.unless)
+            checkpoint = append.checkpoint
+            if checkpoint is not None:
+                checkpoint = (access.checkpoint(checkpoint[0]), checkpoint[1])
+            refusal: FencepostError
+            try:
+                placed = await self._store.append(
+                    events, [each for each in narrowed if each is not None], unless=unless, checkpoint=checkpoint
+                )
+            except ConditionFailed as error:
+                index = narrowed.index(error.condition)
+                self._metrics.add(metrics.APPENDS, "conflict")
+                self._metrics.add(metrics.CONFLICTS, boundary_of(conditions[index].fail_if_events_match))
+                refusal = _Conflict(index, conditions[index], error.conflict)
+            except CheckpointBehind as error:
+                self._metrics.add(metrics.APPENDS, "checkpoint-behind")
+                refusal = CheckpointBehind(access.visible_name(error.name), error.position, error.current)
+            except FencepostError as error:
+                self._metrics.add(metrics.APPENDS, "refused")
+                refusal = error
             else:
-                seen["fencepost.refused"] = type(outcome).__name__.lstrip("_")
-            return outcome
-
-    async def _placed(
-        self,
-        access: Access,
-        events: Sequence[Event],
-        conditions: Sequence[AppendCondition],
-        unless: Query | None,
-        checkpoint: tuple[str, int] | None,
-    ) -> Placed | FencepostError:
-        access.check_events(events)
-        narrowed = access.narrowed(conditions)
-        unless = None if unless is None else access.scope.narrowed(unless)
-        stored_checkpoint = None if checkpoint is None else (access.checkpoint(checkpoint[0]), checkpoint[1])
-        try:
-            placed = await self._store.append(
-                events, [each for each in narrowed if each is not None], unless=unless, checkpoint=stored_checkpoint
-            )
-        except ConditionFailed as error:
-            index = narrowed.index(error.condition)
-            self._metrics.add(metrics.APPENDS, "conflict")
-            self._metrics.add(metrics.CONFLICTS, boundary_of(conditions[index].fail_if_events_match))
-            return _Conflict(index, conditions[index], error.conflict)
-        except CheckpointBehind as error:
-            self._metrics.add(metrics.APPENDS, "checkpoint-behind")
-            return CheckpointBehind(access.visible_name(error.name), error.position, error.current)
-        except FencepostError as error:
-            self._metrics.add(metrics.APPENDS, "refused")
-            return error
-        self._metrics.add(metrics.APPENDS, "already" if placed.already else "stored")
-        if not placed.already:
-            self._metrics.add(metrics.APPENDED, amount=len(events))
-        return placed
+                self._metrics.add(metrics.APPENDS, "already" if placed.already else "stored")
+                if not placed.already:
+                    self._metrics.add(metrics.APPENDED, amount=len(events))
+                seen["fencepost.already"] = placed.already
+                seen["fencepost.position"] = str(placed.last)
+                return placed
+            seen["fencepost.refused"] = type(refusal).__name__.lstrip("_")
+            return refusal
 
     async def read(self, request: Request, access: Access) -> Answer | Stream:
         """A page of events, or all of them as NDJSON."""
@@ -160,10 +133,7 @@ class Handlers:
         wanted = await self._reading(request, access, in_rows=in_rows)
         if not in_rows and request.accepts(NDJSON):
             return Stream(self._streams.reading(wanted), NDJSON)
-        if wanted.query is None:
-            reach, events, more = 0, list[SequencedEvent](), False
-        else:
-            reach, events, more = await self._page(wanted.query, wanted)
+        reach, events, more = await self._page(wanted)
         if access.scope.is_limited:  # as far as the caller may know: the last event inside, or `upto` if that is lower
             head = await self.visible_head(access)
             reach = head if wanted.upto is None else min(head, wanted.upto)
@@ -174,8 +144,10 @@ class Handlers:
         body = {"events": [documents.document_of(event) for event in events], "head": to_wire(reach), "more": more}
         return answer_json(body)
 
-    async def _page(self, query: Query, wanted: Reading) -> tuple[int, list[SequencedEvent], bool]:
-        reading = await self._store.read(query, **wanted.bounds)
+    async def _page(self, wanted: Reading) -> tuple[int, list[SequencedEvent], bool]:
+        if wanted.query is None:
+            return 0, [], False
+        reading = await self._store.read(**wanted._asdict())
         events: list[SequencedEvent] = []
         size = 0
         async for page in reading.pages():
@@ -199,11 +171,11 @@ class Handlers:
     async def _reading(self, request: Request, access: Access, *, in_rows: bool = False) -> Reading:
         given: rows.ReadRow | documents.ReadDocument
         if in_rows:
-            given = decoded(await request.body(self._settings), rows.decode_read)
+            given = decoded(await request.body(), rows.decode_read)
             query: Query | None = rows.query_from(given.query)
         else:
             if request.method == "POST":
-                given = documents.parsed(await request.body(self._settings) or b"{}", documents.ReadDocument)
+                given = documents.parsed(await request.body() or b"{}", documents.ReadDocument)
             else:
                 given = read_parameters(request)
             query = documents.query_from(given.query)
@@ -273,7 +245,7 @@ class Handlers:
         """Take over another store's events with their positions."""
         access.check(Right.ADMIN)
         access.check_unlimited("a restore")
-        events, appends = decoded(await request.body(self._settings), rows.decode_restore)
+        events, appends = decoded(await request.body(), rows.decode_restore)
         await self._store.restore(
             [rows.stored_from(row) for row in events], [rows.recorded_from(row) for row in appends]
         )
@@ -286,6 +258,10 @@ class _Conflict(ConditionFailed):
     def __init__(self, index: int, condition: AppendCondition, conflict: SequencedEvent) -> None:
         super().__init__(condition, conflict)
         self.index = index
+
+
+def _index_of(outcome: Placed | FencepostError) -> int:
+    return outcome.index if isinstance(outcome, _Conflict) else 0
 
 
 def decoded(body: bytes, decode: Callable[[bytes], Decoded]) -> Decoded:

@@ -44,9 +44,6 @@ class StoredKey(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
         scope = Scope(frozenset(self.tags), frozenset(self.types))
         return Access(self.name, frozenset(Right(right) for right in self.rights), scope)
 
-    def is_expired(self, now: datetime) -> bool:
-        return self.expires is not None and self.expires <= now
-
 
 @dataclass(frozen=True)
 class NewKey:
@@ -75,7 +72,9 @@ class KeyFile:
             self._load()
         digest = hashed(secret)
         key = self._by_hash.get(digest)
-        if key is None or not hmac.compare_digest(key.hash, digest) or key.is_expired(datetime.now(timezone.utc)):
+        if key is None or not hmac.compare_digest(key.hash, digest):
+            return None
+        if key.expires is not None and key.expires <= datetime.now(timezone.utc):
             return None
         return key.access()
 

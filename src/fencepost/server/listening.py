@@ -41,37 +41,28 @@ class Sockets(NamedTuple):
 def listen(settings: Settings) -> Sockets:
     """Listen as the settings say, or raise `StoreUnavailable`."""
     with ExitStack() as opened:
-
-        def listening(host: str, port: int) -> list[socket.socket]:
-            made = listen_on(host, port)
-            for each in made:
-                opened.callback(each.close)
-            return made
-
-        http = listening(settings.host, settings.port)
-        metrics = listening(settings.metrics_host, settings.metrics_port) if settings.metrics_port else []
-        grpc = listening(settings.host, settings.grpc_port) if settings.grpc_port else []
+        http = _listen_on(opened, settings.host, settings.port)
+        metrics = _listen_on(opened, settings.metrics_host, settings.metrics_port) if settings.metrics_port else []
+        grpc = _listen_on(opened, settings.host, settings.grpc_port) if settings.grpc_port else []
         opened.pop_all()
         return Sockets(http, metrics, grpc)
 
 
-def listen_on(host: str, port: int) -> list[socket.socket]:
+def _listen_on(opened: ExitStack, host: str, port: int) -> list[socket.socket]:
     """A socket for each address of the host, all on the same port."""
-    with ExitStack() as opened:
-        sockets: list[socket.socket] = []
-        try:
-            found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            for family, kind, protocol, _, address in dict.fromkeys(found):
-                made = opened.enter_context(socket.socket(family, kind, protocol))
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                made.bind((address[0], port, *address[2:]))
-                made.listen(BACKLOG)
-                made.setblocking(False)
-                port = made.getsockname()[1]  # port 0 means any; then the others take the same one
-                sockets.append(made)
-        except OSError as error:
-            raise StoreUnavailable(f"{host}:{port}: cannot listen there: {os.strerror(error.errno or 0)}") from error
-        opened.pop_all()
-        return sockets
+    sockets: list[socket.socket] = []
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            made = opened.enter_context(socket.socket(family, kind, protocol))
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            made.bind((address[0], port, *address[2:]))
+            made.listen(BACKLOG)
+            made.setblocking(False)
+            port = made.getsockname()[1]  # port 0 means any; then the others take the same one
+            sockets.append(made)
+    except OSError as error:
+        raise StoreUnavailable(f"{host}:{port}: cannot listen there: {os.strerror(error.errno or 0)}") from error
+    return sockets

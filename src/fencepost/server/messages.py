@@ -84,7 +84,7 @@ class BodyMemory:
 class Request:
     """What a handler needs of an HTTP request."""
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive, settings: Settings) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.raw_path: bytes = scope.get("raw_path") or self.path.encode()
@@ -96,6 +96,7 @@ class Request:
         self.places: dict[str, str] = {}  # what stands in the places of the route's template
         self._query_string: bytes = scope["query_string"]
         self._receive = receive
+        self._settings = settings
 
     @property
     def query(self) -> dict[str, list[str]]:
@@ -119,8 +120,9 @@ class Request:
         text = self.headers.get("content-length", "")
         return int(text) if text.isdigit() else None
 
-    async def body(self, settings: Settings) -> bytes:
-        length, limit, timeout_s = self.content_length, settings.max_body_bytes, settings.request_timeout_s
+    async def body(self) -> bytes:
+        limit, timeout_s = self._settings.max_body_bytes, self._settings.request_timeout_s
+        length = self.content_length
         if length is not None and length > limit:
             raise too_large(length, limit)
         parts: list[bytes] = []

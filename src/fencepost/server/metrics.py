@@ -2,7 +2,7 @@
 
 Every metric is declared once, with its kind, its labels and its meaning. docs/reference/http.md lists them, which
 tests/server/test_metrics.py checks, and deploy/grafana.json draws them, which tests/deploy checks. Several worker
-processes exchange snapshots, so that any of them can answer for all (`sharing`).
+processes exchange snapshots, so that any of them can answer for all (`Shared`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ import os
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Literal
 
@@ -28,62 +31,54 @@ SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 class Metric:
     """`combine` says what the metric of several worker processes is: the sum, the largest, or that of one of them."""
 
-    name: str
     kind: str
+    name: str
     meaning: str
     labels: tuple[str, ...] = ()
     combine: Literal["sum", "max", "one"] = "sum"
     borders: tuple[float, ...] = ()  # of the buckets of a histogram
 
 
-def _counter(name: str, meaning: str, *labels: str) -> Metric:
-    return Metric(name, "counter", meaning, labels)
+_counter: Final = partial(Metric, "counter")
+_gauge: Final = partial(Metric, "gauge")
+_count_histogram: Final = partial(Metric, "histogram", borders=COUNTS)
+_time_histogram: Final = partial(Metric, "histogram", borders=SECONDS)
+_of_consumer: Final = partial(Metric, "gauge", labels=("consumer",), combine="one")
 
-
-def _gauge(
-    name: str, meaning: str, combine: Literal["sum", "max", "one"] = "sum", labels: tuple[str, ...] = ()
-) -> Metric:
-    return Metric(name, "gauge", meaning, labels, combine)
-
-
-def _histogram(name: str, meaning: str, borders: tuple[float, ...], *labels: str) -> Metric:
-    return Metric(name, "histogram", meaning, labels, borders=borders)
-
-
-def _of_consumer(name: str, meaning: str, *labels: str) -> Metric:
-    return _gauge(name, meaning, "one", ("consumer", *labels))
-
-
-REQUESTS: Final = _counter("fencepost_requests_total", "Answered requests, by path and status.", "path", "status")
-LATENCY: Final = _histogram(
-    "fencepost_request_seconds", "The time from a request to its answer, by path.", SECONDS, "path"
+REQUESTS: Final = _counter("fencepost_requests_total", "Answered requests, by path and status.", ("path", "status"))
+LATENCY: Final = _time_histogram(
+    "fencepost_request_seconds", "The time from a request to its answer, by path.", ("path",)
 )
 APPENDED: Final = _counter("fencepost_events_appended_total", "Events stored by this server.")
-APPENDS: Final = _counter("fencepost_appends_total", "Appends, by outcome.", "outcome")
-CONFLICTS: Final = _counter("fencepost_conflicts_total", "Failed conditions, by what the query names.", "boundary")
+APPENDS: Final = _counter("fencepost_appends_total", "Appends, by outcome.", ("outcome",))
+CONFLICTS: Final = _counter("fencepost_conflicts_total", "Failed conditions, by what the query names.", ("boundary",))
 BATCH: Final = _counter("fencepost_batch_appends_total", "Appends that arrived in requests of several.")
-COMMIT_APPENDS: Final = _histogram("fencepost_commit_appends", "Appends in one group commit: the batch size.", COUNTS)
-COMMIT_EVENTS: Final = _histogram("fencepost_commit_events", "Events in one group commit.", COUNTS)
-COMMIT_SECONDS: Final = _histogram(
-    "fencepost_commit_seconds", "The time that a group commit takes, with its sync.", SECONDS
+COMMIT_APPENDS: Final = _count_histogram("fencepost_commit_appends", "Appends in one group commit: the batch size.")
+COMMIT_EVENTS: Final = _count_histogram("fencepost_commit_events", "Events in one group commit.")
+COMMIT_SECONDS: Final = _time_histogram(
+    "fencepost_commit_seconds", "The time that a group commit takes, with its sync."
 )
 SYNCS: Final = _counter("fencepost_syncs_total", "Group commits that stored something; each is one sync of the disk.")
 READ: Final = _counter("fencepost_events_read_total", "Events sent to readers and subscribers.")
 IN_FLIGHT: Final = _gauge("fencepost_requests_in_flight", "Requests being answered.")
 SUBSCRIPTIONS: Final = _gauge("fencepost_subscriptions", "Requests that follow or wait for new events.")
-REFUSED: Final = _counter("fencepost_refused_total", "Requests refused by a limit, by its name.", "limit")
+REFUSED: Final = _counter("fencepost_refused_total", "Requests refused by a limit, by its name.", ("limit",))
 REAPED: Final = _counter("fencepost_reaped_total", "Clients disconnected because they read or sent too slowly.")
 CONNECTIONS: Final = _gauge("fencepost_connections", "Open connections.")
-HEAD: Final = _gauge("fencepost_head_position", "The position of the last event that the server knows of.", "max")
-LAG: Final = _gauge("fencepost_subscription_lag_events", "The largest distance of a subscription from the head.", "max")
+HEAD: Final = _gauge(
+    "fencepost_head_position", "The position of the last event that the server knows of.", combine="max"
+)
+LAG: Final = _gauge(
+    "fencepost_subscription_lag_events", "The largest distance of a subscription from the head.", combine="max"
+)
 LAG_SECONDS: Final = _gauge(
     "fencepost_subscription_lag_seconds",
     "How long ago the head passed the position of the subscription that is furthest behind.",
-    "max",
+    combine="max",
 )
-STORE_BYTES: Final = _gauge("fencepost_store_bytes", "The size of the store on disk, for SQLite files.", "one")
-BUILD: Final = _gauge("fencepost_build_info", "Always 1; the label names the version.", "one", ("version",))
-UPTIME: Final = _gauge("fencepost_uptime_seconds", "Seconds since the server began.", "max")
+STORE_BYTES: Final = _gauge("fencepost_store_bytes", "The size of the store on disk, for SQLite files.", combine="one")
+BUILD: Final = _gauge("fencepost_build_info", "Always 1; the label names the version.", ("version",), "one")
+UPTIME: Final = _gauge("fencepost_uptime_seconds", "Seconds since the server began.", combine="max")
 WORKERS: Final = _gauge("fencepost_workers", "Processes that serve the store.")
 STARTS: Final = _counter(
     "fencepost_worker_starts_total", "Starts of processes that serve the store, since the first one."
@@ -91,7 +86,7 @@ STARTS: Final = _counter(
 CONSUMER_STATE: Final = _of_consumer(
     "fencepost_consumer_state",
     "1 for the state of the consumer: running, paused, stopped, stalled or not running.",
-    "state",
+    labels=("consumer", "state"),
 )
 CONSUMER_POSITION: Final = _of_consumer("fencepost_consumer_position", "The position that the consumer has reached.")
 CONSUMER_LAG: Final = _of_consumer(
@@ -133,15 +128,14 @@ class Metrics:
     """The values of all metrics of one process. Counts of commits come from any thread, all others from the loop."""
 
     def __init__(self) -> None:
-        self._values: dict[Metric, dict[tuple[str, ...], float]] = defaultdict(dict)
+        self._values: dict[Metric, dict[tuple[str, ...], float]] = defaultdict(partial(defaultdict, float))
         self._buckets: dict[Metric, dict[tuple[str, ...], list[int]]] = defaultdict(dict)
-        self._sums: dict[Metric, dict[tuple[str, ...], float]] = defaultdict(dict)
+        self._sums: dict[Metric, dict[tuple[str, ...], float]] = defaultdict(partial(defaultdict, float))
         self._computed: dict[Metric, Callable[[], float]] = {}
         self._changing = Lock()
 
     def add(self, metric: Metric, *labels: str, amount: float = 1) -> None:
-        values = self._values[metric]
-        values[labels] = values.get(labels, 0) + amount
+        self._values[metric][labels] += amount
 
     def set(self, metric: Metric, value: float, *labels: str) -> None:
         self._values[metric][labels] = value
@@ -161,8 +155,7 @@ class Metrics:
         """Count a value in a histogram."""
         counts = self._buckets[metric].setdefault(labels, [0] * (len(metric.borders) + 1))
         counts[bisect_left(metric.borders, value)] += 1
-        sums = self._sums[metric]
-        sums[labels] = sums.get(labels, 0.0) + value
+        self._sums[metric][labels] += value
 
     def committed(self, observation: Any) -> None:
         """Count what the store says about its group commits. Called in the thread that committed."""
@@ -196,8 +189,7 @@ class Metrics:
             for labels, counts, total in other.buckets.get(metric.name, ()):
                 own = self._buckets[metric].setdefault(labels, [0] * len(counts))
                 own[:] = [one + another for one, another in zip(own, counts, strict=True)]
-                sums = self._sums[metric]
-                sums[labels] = sums.get(labels, 0.0) + total
+                self._sums[metric][labels] += total
 
     def text(self) -> bytes:
         """The metrics of this process."""
@@ -246,3 +238,56 @@ def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
         return ""
     escaped = (value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") for value in values)
     return "{" + ",".join(f'{name}="{value}"' for name, value in zip(names, escaped, strict=True)) + "}"
+
+
+class Shared:
+    """The snapshots of the workers, as the worker with this number sees them.
+
+    Every worker has a file in a folder of the server, which it replaces once a second. Prometheus may ask any worker:
+    that one adds the snapshots of the others to its own values. So the values of the others are at most a second old.
+
+    A worker that takes the place of a killed one begins with what that one had published; what it counted after that is
+    missing. A counter that Prometheus has seen must not fall, because Prometheus would take that for a restart and
+    count everything again. So a worker publishes its values before it answers with them. tests/server/test_sharing.py
+    and tests/server/slow/test_workers.py hold this.
+    """
+
+    def __init__(self, folder: Path, number: int, measured: Metrics) -> None:
+        self._folder = folder
+        self._file = folder / f"worker-{number}.json"
+        self._metrics = measured
+        before = _read(self._file)
+        if before is not None:
+            measured.combine(before.counted())
+        self.publish()
+
+    def publish(self) -> Snapshot:
+        """Write the values of this worker for the others, and return them."""
+        snapshot = self._metrics.snapshot()
+        draft = self._file.with_suffix(".draft")
+        draft.write_bytes(msgspec.json.encode(snapshot))
+        draft.replace(self._file)
+        return snapshot
+
+    def text(self) -> bytes:
+        """The metrics of all workers."""
+        return text_of(self.publish(), self._others())
+
+    def _others(self) -> Iterator[Snapshot]:
+        for file in sorted(self._folder.glob("worker-*.json")):
+            if file != self._file and (found := _read(file)) is not None:
+                yield found if _is_alive(found.process) else found.counted()
+
+
+def _read(file: Path) -> Snapshot | None:
+    with suppress(FileNotFoundError, msgspec.MsgspecError):
+        return msgspec.json.decode(file.read_bytes(), type=Snapshot)
+    return None
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""A line in the log and a span of OpenTelemetry for each request, and a span for each append.
+"""The log of a server, with a line for each request, and spans of OpenTelemetry for requests and appends.
 
 A line has the request's id, its method, route, status and duration. It has neither the parameters nor the headers, so
 an API key cannot be in it. A client may choose the id with the header `X-Request-Id`, and every answer has it.
@@ -10,18 +10,25 @@ durable. tests/server/test_observing.py holds both.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import secrets
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from time import perf_counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 try:
     from opentelemetry import propagate, trace
 except ImportError:  # it is optional
     propagate = trace = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from .app import Call
+    from .messages import Request
 
 log: Final = logging.getLogger("fencepost.server.requests")
 
@@ -47,14 +54,14 @@ class Observer:
         self._tracer = configured_tracer()
 
     @contextmanager
-    def request(self, method: str, id: str, headers: Mapping[str, str], call: Any) -> Iterator[None]:
+    def request(self, request: Request, call: Call) -> Iterator[None]:
         """Observe a request. `call` has its route and status when the block ends."""
-        began = perf_counter()
+        began, method = perf_counter(), request.method
         try:
             if self._tracer is None:
                 yield
                 return
-            context = propagate.extract(headers)
+            context = propagate.extract(request.headers)
             with self._tracer.start_as_current_span(method, context=context, kind=trace.SpanKind.SERVER) as span:
                 try:
                     yield
@@ -63,10 +70,10 @@ class Observer:
                     span.set_attribute("http.request.method", method)
                     span.set_attribute("http.route", call.name)
                     span.set_attribute("http.response.status_code", int(call.status))
-                    span.set_attribute("fencepost.request_id", id)
+                    span.set_attribute("fencepost.request_id", request.id)
         finally:
             if self._access_log:
-                self._write(method, id, call, perf_counter() - began)
+                self._write(request, call, perf_counter() - began)
 
     @contextmanager
     def append(self, events: int, conditions: int) -> Iterator[dict[str, Any]]:
@@ -83,13 +90,38 @@ class Observer:
                 for name, value in known.items():
                     span.set_attribute(name, value)
 
-    def _write(self, method: str, id: str, call: Any, seconds: float) -> None:
+    def _write(self, request: Request, call: Call, seconds: float) -> None:
         fields = {
-            "request_id": id,
-            "method": method,
+            "request_id": request.id,
+            "method": request.method,
             "path": call.name,
             "status": call.status,
             "duration_ms": round(1_000 * seconds, 3),
         }
         text = "%(method)s %(path)s %(status)s in %(duration_ms)s ms, request %(request_id)s"
         log.info(text, fields, extra={"fields": fields})
+
+
+class JsonLines(logging.Formatter):
+    """A JSON object for each line of the log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "process": record.process,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def configure_logs(form: str) -> None:
+    """Log to standard error in this form: lines of text, or of JSON."""
+    handler = logging.StreamHandler(sys.stderr)
+    plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JsonLines() if form == "json" else plain)
+    logging.basicConfig(level=logging.INFO, handlers=[handler])

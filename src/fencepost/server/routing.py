@@ -17,7 +17,7 @@ from .messages import Answer, Request, Stream
 
 Handler: TypeAlias = Callable[[Request, Access], Awaitable[Answer | Stream]]
 
-PLACE: Final = re.compile(r"\{(\w+)(\.\.\.)?\}")
+PLACE: Final = re.compile(r"\\\{(\w+)(\\\.\\\.\\\.)?\\\}")  # as `re.escape` writes it
 
 
 class Route(NamedTuple):
@@ -49,9 +49,8 @@ def pattern_of(template: str) -> re.Pattern[str]:
     >>> pattern_of("/v1/consumers/{name}/pause").fullmatch("/v1/consumers/a%2Fb/pause")["name"]
     'a%2Fb'
     """
-    parts, last = [], 0
-    for place in PLACE.finditer(template):
-        parts.append(re.escape(template[last : place.start()]))
-        parts.append(f"(?P<{place[1]}>{'.+' if place[2] else '[^/]+'})")
-        last = place.end()
-    return re.compile("".join([*parts, re.escape(template[last:])]), re.DOTALL)
+
+    def group(place: re.Match[str]) -> str:
+        return f"(?P<{place[1]}>{'.+' if place[2] else '[^/]+'})"
+
+    return re.compile(PLACE.sub(group, re.escape(template)), re.DOTALL)

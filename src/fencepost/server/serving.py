@@ -18,18 +18,16 @@ from typing import Any, Final
 import uvicorn
 
 from .. import aio
-from ..address import REMOTE, Address
+from ..address import MEMORY, REMOTE, Address
 from ..engines.remote.transport import is_this_machine
 from ..errors import InvalidInput
 from .app import App
 from .connections import Connection
-from .http2.hosting import Host
 from .http2.listening import Listener
 from .listening import Sockets, listen
+from .metrics import Shared
 from .settings import Settings
-from .sharing import Shared
 from .tls import Certificate
-from .workers import check_workers
 
 log: Final = logging.getLogger("fencepost.server")
 
@@ -40,9 +38,11 @@ def check(settings: Settings) -> None:
     """Refuse settings that would expose the store by accident."""
     if not settings.store:
         raise InvalidInput("store", "the address of a store is needed")
-    if Address.parse(settings.store).kind is REMOTE:
+    kind = Address.parse(settings.store).kind
+    if kind is REMOTE:
         raise InvalidInput("store", "this is the address of a server; a server serves a store of its own")
-    check_workers(settings)
+    if settings.workers > 1 and kind is MEMORY:
+        raise InvalidInput("workers", "a store in memory belongs to one process; several need a file or a database")
     if is_this_machine(settings.host) or settings.insecure:
         return
     if not settings.keys:
@@ -67,12 +67,24 @@ def runner() -> Callable[[Coroutine[Any, Any, None]], None]:
 class Server(uvicorn.Server):
     """As uvicorn's, with an application that is told to drain before connections are waited for."""
 
-    def __init__(
-        self, config: uvicorn.Config, app: App, on_ready: Callable[[int], None], shared: Shared | None = None
-    ) -> None:
+    def __init__(self, app: App, on_ready: Callable[[int], None]) -> None:
+        settings = app.settings
+        config = uvicorn.Config(
+            app,
+            host=settings.host,
+            port=settings.port,
+            lifespan="off",
+            access_log=False,  # the application writes its own
+            http=Connection,
+            ws="none",
+            log_config=None,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=max(1, int(settings.drain_s)),
+        )
         super().__init__(config)
-        self._shared = shared
-        self.certificate = Certificate(app.settings) if app.settings.has_tls else None
+        self.certificate = Certificate(settings) if settings.has_tls else None
         if self.certificate is not None:
             config.ssl_context_factory = lambda *_: self.certificate.context  # type: ignore[union-attr]
         self._app = app
@@ -94,34 +106,20 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """uvicorn calls this ten times a second."""
-        if self._shared is not None and counter % TICKS_BETWEEN_LOOKS == 0:
-            self._shared.publish()
-        if self.certificate is not None and counter % TICKS_BETWEEN_LOOKS == 0:
-            self.certificate.reload()
+        if counter % TICKS_BETWEEN_LOOKS == 0:
+            self._publish_metrics()
+            if self.certificate is not None:
+                self.certificate.reload()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[Any] | None = None) -> None:
         self._app.drain()
         await super().shutdown(sockets)
-        if self._shared is not None:
-            self._shared.publish()
+        self._publish_metrics()
 
-
-def config_of(app: Any, settings: Settings) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        lifespan="off",
-        access_log=False,  # the application writes its own
-        http=Connection,
-        ws="none",
-        log_config=None,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=max(1, int(settings.drain_s)),
-    )
+    def _publish_metrics(self) -> None:
+        if self._app.shared is not None:
+            self._app.shared.publish()
 
 
 async def serve(
@@ -148,21 +146,18 @@ async def serve(
         if shared is not None:
             app.shared = Shared(*shared, app.metrics)
         listening = listen(settings) if sockets is None else sockets
-        grpc = await start_grpc(app, store, settings, listening.grpc) if listening.grpc else None
-        await Server(config_of(app, settings), app, ready, app.shared).serve([*listening.http, *listening.metrics])
+        grpc = await start_grpc(app, store, listening.grpc) if listening.grpc else None
+        await Server(app, ready).serve([*listening.http, *listening.metrics])
         app.drain()
         if grpc is not None:
             await grpc.stop(settings.drain_s)
 
 
-async def start_grpc(
-    app: App, store: aio.AsyncEventStore, settings: Settings, sockets: Sequence[socket.socket]
-) -> Listener:
+async def start_grpc(app: App, store: aio.AsyncEventStore, sockets: Sequence[socket.socket]) -> Listener:
     """Serve UmaDB's interface on these sockets."""
     from .umadb.service import UmadbService
 
-    host = Host(settings, app.metrics, app.bodies, UmadbService(store, app).serve)
-    listener = Listener(host, Certificate(settings) if settings.has_tls else None)
+    listener = Listener(app, UmadbService(store, app).serve)
     await listener.start(sockets)
-    log.info("serving UmaDB's interface on %s:%s", settings.host, settings.grpc_port)
+    log.info("serving UmaDB's interface on %s:%s", app.settings.host, app.settings.grpc_port)
     return listener

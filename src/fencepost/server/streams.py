@@ -59,7 +59,7 @@ class Streams:
         reach = 0
         try:
             if wanted.query is not None:
-                reading = await self._store.read(wanted.query, **wanted.bounds)
+                reading = await self._store.read(**wanted._asdict())
                 piece = bytearray()
                 async for event in reading:
                     piece += line(event)

@@ -17,7 +17,7 @@ import msgspec
 
 from ..errors import FencepostError
 from .listening import Sockets
-from .logs import configure
+from .observing import configure_logs
 from .serving import runner, serve
 from .settings import Settings
 from .workers import READY, Task
@@ -26,7 +26,7 @@ from .workers import READY, Task
 def main() -> int:
     task = msgspec.json.decode(sys.stdin.buffer.readline(), type=Task)
     settings = Settings(**task.settings)
-    configure(settings.log_format)
+    configure_logs(settings.log_format)
     sockets = Sockets(*([socket.socket(fileno=each) for each in numbers] for numbers in task.sockets))
     threading.Thread(target=_drain_without_parent, name="fencepost-parent", daemon=True).start()
     try:

@@ -24,8 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ..address import MEMORY, Address
-from ..errors import InvalidInput, StoreUnavailable
+from ..errors import StoreUnavailable
 from .listening import Sockets, listen
 from .settings import Settings
 
@@ -43,12 +42,6 @@ class Task(msgspec.Struct):
     number: int
     sockets: list[list[int]]
     folder: str
-
-
-def check_workers(settings: Settings) -> None:
-    """Refuse workers for a store that only one process can have."""
-    if settings.workers > 1 and Address.parse(settings.store).kind is MEMORY:
-        raise InvalidInput("workers", "a store in memory belongs to one process; several need a file or a database")
 
 
 class Supervisor:
@@ -75,7 +68,7 @@ class Supervisor:
         if failures:
             asked_to_stop = self._stopping.is_set()
             self.stop()
-            await self._ended()
+            await asyncio.gather(*map(self._ended_in_time, self._processes.values()))
             if not asked_to_stop:
                 raise failures[0]
             return
@@ -88,7 +81,7 @@ class Supervisor:
         failures = 0
         while True:
             process = self._processes[number]
-            code = await (self._ended_in_time(process) if self._stopping.is_set() else self._end_of(process))
+            code = await self._end_of(process)
             if self._stopping.is_set():
                 return
             log.warning("worker %s (process %s) ended with code %s; starting another", number, process.pid, code)
@@ -117,9 +110,6 @@ class Supervisor:
             log.error("process %s does not end, and is killed", process.pid)
             _signal(process, signal.SIGKILL)
             return await process.wait()
-
-    async def _ended(self) -> None:
-        await asyncio.gather(*map(self._ended_in_time, self._processes.values()))
 
     async def _start(self, number: int) -> None:
         """Start a worker and wait until it serves."""

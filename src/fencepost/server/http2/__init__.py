@@ -5,8 +5,7 @@ output       what is sent: gathered for one turn of the event loop, and watched
 blocks       blocks of headers: decoded with `hpack`, and remembered, since a client sends the same ones again and again
 connection   one connection: frames in and out, flow control, limits
 streams      one call: its request, its answer, and its end
-hosting      what the connections of a server share
-listening    a port, and the orderly end of its connections
+listening    a port: what its connections share, and their orderly end
 statuses     how a call can end
 
 Only what gRPC needs is here: no priorities, no push, no upgrade from HTTP/1.1. docs/decisions/073 has the reason for

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from hpack import Decoder, HPACKError
+from hpack.hpack import encode_integer
 from hpack.table import HeaderTable
 
 from .frames import COMPRESSION_ERROR, Violation
@@ -73,20 +74,10 @@ def block_of(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
     >>> block_of([(b"grpc-status", b"0")])
     b'\\x00\\x0bgrpc-status\\x010'
     """
-    return b"".join(b"\x00%b%b%b%b" % (_length(name), name, _length(value), value) for name, value in fields)
-
-
-def _length(text: bytes) -> bytes:
-    """The length in the form of HPACK: a prefix of 7 bits, then groups of 7 bits."""
-    left = len(text) - 127
-    if left < 0:
-        return bytes((len(text),))
-    groups = bytearray((127,))
-    while left >= 128:
-        groups.append(left & 0x7F | 0x80)
-        left >>= 7
-    groups.append(left)
-    return bytes(groups)
+    block = bytearray()
+    for name, value in fields:
+        block += b"\x00" + encode_integer(len(name), 7) + name + encode_integer(len(value), 7) + value
+    return bytes(block)
 
 
 STATUS_200: Final = b"\x88"  # the 8th entry of the table that every decoder has

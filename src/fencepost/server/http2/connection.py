@@ -12,15 +12,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from . import frames
 from .blocks import Blocks
 from .frames import FrameReader, Violation, frame, head_of
-from .hosting import Host
 from .output import Output
 from .statuses import DEADLINE_EXCEEDED, INTERNAL, RESOURCE_EXHAUSTED, UNAVAILABLE, timeout_s
 from .streams import PREFIX, Stream
+
+if TYPE_CHECKING:
+    from .listening import Listener
 
 log: Final = logging.getLogger("fencepost.server")
 
@@ -34,7 +36,7 @@ PATIENCE: Final = 10
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Listener) -> None:
         self._host = host
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
@@ -76,7 +78,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._host.connections.discard(self)
-        self._cancel_timer()
+        if self._timer is not None:
+            self._timer.cancel()
         self._output.stop_watching()
         for stream in list(self.streams.values()):
             self._drop(stream)
@@ -100,7 +103,8 @@ class Connection(asyncio.Protocol):
             self._close(violation.code, violation.detail)
             return
         if self._timer is not None and self._reader.greeted:
-            self._cancel_timer()
+            self._timer.cancel()
+            self._timer = None
         for stream in self._incomplete:
             if stream.late is None:
                 stream.late = self._loop.call_later(self._host.settings.request_timeout_s, self._expire_request, stream)
@@ -175,7 +179,7 @@ class Connection(asyncio.Protocol):
             take(self, flags, id, payload)
         elif kind in (frames.PUSH_PROMISE, frames.CONTINUATION):
             raise Violation(frames.PROTOCOL_ERROR, "a frame that a client cannot send here")
-        # Frames of unknown kinds, and priorities, are ignored.
+        # Frames of unknown kinds, and priorities, are ignored. So is GOAWAY: the calls that are open go on.
 
     def _take_headers(self, flags: int, id: int, block: bytes) -> None:
         """A new call, or the trailers of a request."""
@@ -312,9 +316,6 @@ class Connection(asyncio.Protocol):
             raise Violation(frames.PROTOCOL_ERROR, "WINDOW_UPDATE before HEADERS")
         self._wake()
 
-    def _take_goaway(self, flags: int, id: int, payload: bytes) -> None:
-        """The client opens no more calls; those that are open go on."""
-
     _TAKES: Final = {
         frames.DATA: _take_data,
         frames.HEADERS: _take_headers,
@@ -322,7 +323,6 @@ class Connection(asyncio.Protocol):
         frames.SETTINGS: _take_settings,
         frames.PING: _take_ping,
         frames.WINDOW_UPDATE: _take_window_update,
-        frames.GOAWAY: _take_goaway,
     }
 
     async def _wait_for_room(self, stream: Stream) -> None:
@@ -369,11 +369,6 @@ class Connection(asyncio.Protocol):
         if not stream.closed:
             self._host.count_reaped()
             self.reset(stream, frames.CANCEL)
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def _close_if_drained(self) -> None:
         if self._draining and not self.streams:

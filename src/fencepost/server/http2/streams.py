@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import zlib
 from base64 import b64encode
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from .blocks import STATUS_200, Head, block_of
 from .frames import DATA, END_HEADERS, END_STREAM, HEADERS, head_of
@@ -24,46 +26,30 @@ if TYPE_CHECKING:
 PREFIX: Final = Struct(">BI")
 GZIP: Final = "gzip"
 LONGEST_MESSAGE: Final = 1_000  # characters of an error's text, since clients limit the size of trailers
+PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 CONTENT_TYPE: Final = (b"content-type", b"application/grpc")
 BEGIN: Final = STATUS_200 + block_of([CONTENT_TYPE, (b"grpc-accept-encoding", b"identity,gzip")])
 TRAILERS_OK: Final = block_of([(b"grpc-status", b"0")])
 
 
+@dataclass(slots=True, eq=False)
 class Stream:
     """A call. The connection fills in the request; the service calls the methods to answer it."""
 
-    __slots__ = (
-        "_began",
-        "_connection",
-        "body",
-        "closed",
-        "deadline",
-        "expired",
-        "follows",
-        "head",
-        "id",
-        "late",
-        "received",
-        "reserved",
-        "task",
-        "window",
-    )
-
-    def __init__(self, connection: Connection, id: int, head: Head, window: int) -> None:
-        self._connection = connection
-        self._began = False
-        self.id = id
-        self.head = head
-        self.body = bytearray()
-        self.received = 0  # bytes since the stream's window was last opened
-        self.reserved = 0  # bytes of memory that the body takes
-        self.window = window  # how much the client allows us to send
-        self.task: asyncio.Task[None] | None = None
-        self.late: asyncio.TimerHandle | None = None  # ends a request that does not arrive
-        self.deadline: asyncio.TimerHandle | None = None  # of the client
-        self.expired = False
-        self.follows = False  # a call without an end of its own, which is ended when the server drains
-        self.closed = False
+    _connection: Connection
+    id: int
+    head: Head
+    window: int  # how much the client allows us to send
+    _began: bool = False
+    body: bytearray = field(default_factory=bytearray)
+    received: int = 0  # bytes since the stream's window was last opened
+    reserved: int = 0  # bytes of memory that the body takes
+    task: asyncio.Task[None] | None = None
+    late: asyncio.TimerHandle | None = None  # ends a request that does not arrive
+    deadline: asyncio.TimerHandle | None = None  # of the client
+    expired: bool = False
+    follows: bool = False  # a call without an end of its own, which is ended when the server drains
+    closed: bool = False
 
     def message(self, limit: int) -> bytes:
         """The request message. `Failure` if it is not whole, too large, or compressed in an unknown way."""
@@ -131,12 +117,13 @@ class Stream:
         block = TRAILERS_OK if status == OK else block_of(fields)
         if not self._began:
             block = BEGIN + block
-        self._connection.write(head_of(HEADERS, END_HEADERS | END_STREAM, self.id, len(block)) + block)
-        self._connection.end(self)
+        self._end(block)
 
     def refuse(self, status: bytes) -> None:
         """Answer a request that is not gRPC with an HTTP status."""
-        block = block_of([(b":status", status)])
+        self._end(block_of([(b":status", status)]))
+
+    def _end(self, block: bytes) -> None:
         self._connection.write(head_of(HEADERS, END_HEADERS | END_STREAM, self.id, len(block)) + block)
         self._connection.end(self)
 
@@ -147,8 +134,4 @@ def percent_encoded(text: str) -> bytes:
     >>> percent_encoded("5 % é")
     b'5 %25 %C3%A9'
     """
-    if text.isascii() and text.isprintable() and "%" not in text:
-        return text.encode()
-    return b"".join(
-        bytes((byte,)) if 0x20 <= byte <= 0x7E and byte != 0x25 else b"%%%02X" % byte for byte in text.encode()
-    )
+    return quote(text, safe=PRINTABLE).encode()

@@ -17,6 +17,7 @@ import msgspec
 
 from ... import model
 from ...errors import InvalidInput
+from ...wire.documents import naming
 from . import messages
 
 PRIVATE: Final = "fencepost.umadb."
@@ -36,10 +37,8 @@ def query_from(given: Any | None) -> model.Query:
         return model.Query.all()
     items = []
     for index, item in enumerate(given.items):
-        try:
+        with naming(f"query.items[{index}]"):
             items.append(model.QueryItem(types=list(item.types), tags=list(item.tags)))
-        except InvalidInput as error:
-            raise InvalidInput(f"query.items[{index}].{error.field}", error.problem) from None
     return model.Query(items)
 
 
@@ -48,12 +47,8 @@ def condition_from(given: Any) -> model.AppendCondition:
     return model.AppendCondition(query, after=given.after if given.HasField("after") else 0)
 
 
-def checkpoint_from(given: Any) -> tuple[str, int]:
-    """The checkpoint that stands for tracking information."""
-    return checkpoint_of(given.source), given.position
-
-
 def checkpoint_of(source: str) -> str:
+    """The name of the checkpoint that stands for tracking information."""
     size = len(source.encode())
     if size > LONGEST_SOURCE:
         raise InvalidInput("tracking_info.source", f"{size} bytes, the limit is {LONGEST_SOURCE}")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from ...aio import AsyncEventStore
+from ...core.judging import Append
 from ...errors import (
     AccessDenied,
     AppendRefused,
@@ -33,13 +34,7 @@ from ..http2.streams import Stream
 from ..messages import Refused
 from . import messages
 from .encoding import events_bytes, position_bytes, read_response_bytes
-from .mapping import (
-    checkpoint_from,
-    checkpoint_of,
-    condition_from,
-    events_from,
-    query_from,
-)
+from .mapping import checkpoint_of, condition_from, events_from, query_from
 
 if TYPE_CHECKING:
     from ..app import App
@@ -100,9 +95,9 @@ class UmadbService:
             return position_bytes(0)
         tracking = request.tracking_info if request.HasField("tracking_info") else None
         events = events_from(request.events, tracking)
-        conditions = [condition_from(request.condition)] if request.HasField("condition") else []
-        checkpoint = None if tracking is None else checkpoint_from(tracking)
-        outcome = await self._app.handlers.place(access, events, conditions, None, checkpoint)
+        conditions = (condition_from(request.condition),) if request.HasField("condition") else ()
+        checkpoint = None if tracking is None else (checkpoint_of(tracking.source), tracking.position)
+        outcome = await self._app.handlers.place(access, Append(tuple(events), conditions, None, checkpoint))
         if isinstance(outcome, FencepostError):
             raise outcome
         return position_bytes(outcome.last)
@@ -134,7 +129,10 @@ class UmadbService:
             yield b""
             return
         reading = await self._store.read(query, after=after, upto=upto, limit=limit, backwards=request.backwards)
-        head = None if limit is not None else await self._head_of(reading, access, upto)
+        head: int | None = None
+        if limit is None:
+            is_whole = upto is None and not access.scope.is_limited
+            head = reading.upto if is_whole else await self._app.handlers.visible_head(access)
         sent = False
         async for page in reading.pages():
             self._app.metrics.add(metrics.READ, amount=len(page))
@@ -143,11 +141,6 @@ class UmadbService:
                 yield read_response_bytes(batch, head if limit is None else batch[-1].position)
         if not sent:
             yield read_response_bytes((), head)
-
-    async def _head_of(self, reading: Any, access: Access, upto: int | None) -> int:
-        if upto is None and not access.scope.is_limited:
-            return int(reading.upto)
-        return await self._app.handlers.visible_head(access)
 
     async def subscribe(self, request: Any, access: Access) -> AsyncIterator[bytes]:
         access.check(Right.READ)
