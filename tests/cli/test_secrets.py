@@ -104,7 +104,7 @@ def test_a_command_does_not_print_the_secret(
     cli: Cli, command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fencepost.cli.spark_session.spark_session", None)  # no address gets as far as Spark
+    monkeypatch.setattr("fencepost.cli.options.spark_session", None)  # no address gets as far as Spark
     fencepost.open("wallet.db").close()
     for address in ADDRESSES:
         ran = cli(*(word.replace("{}", address) for word in command), given=b'{"type": "T"}\n')

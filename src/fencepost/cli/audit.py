@@ -8,10 +8,8 @@ import click
 
 from ..model import Query
 from . import exits
-from .escaping import printable
-from .options import extras, json_option, query_json, store_argument, upto_option
+from .options import extras, json_option, master_option, query_json, spark_session, store_argument, upto_option
 from .output import Output, picked, table
-from .spark_session import master_option, spark_session
 
 if TYPE_CHECKING:
     from ..spark.auditing import Audit, WhatIf
@@ -65,24 +63,24 @@ def _print(output: Output, found: Audit, supposed: WhatIf | None, tables: dict[s
         output.result(_as_json(found, supposed) | tables, "")
         return
     for violation in found.violations:
-        output.console.print(printable(str(violation)), style="red")
+        output.say(str(violation), "red")
     share = f"{found.covered:,} of {found.events:,} events were recorded, in {found.appends:,} appends"
     if found.verdict == "sound" and not found.unchecked:
-        output.console.print(f"Sound: all {found.proven:,} recorded conditions held; {share}.", style="bold green")
+        output.say(f"Sound: all {found.proven:,} recorded conditions held; {share}.", "bold green")
     elif found.verdict == "sound":
         held = f"all {found.proven:,} recorded conditions held"
-        output.console.print(f"Nothing wrong in what was checked: {held}; {share}.", style="bold yellow")
-        output.console.print(f"Not checked: {'; '.join(found.unchecked)}.", style="yellow")
+        output.say(f"Nothing wrong in what was checked: {held}; {share}.", "bold yellow")
+        output.say(f"Not checked: {'; '.join(found.unchecked)}.", "yellow")
     elif found.verdict == "unproven":
-        output.console.print(f"Nothing was proven: no condition was recorded; {share}.", style="bold yellow")
-        output.console.print("Open the store with record_conditions=True to record the conditions of its appends.")
+        output.say(f"Nothing was proven: no condition was recorded; {share}.", "bold yellow")
+        output.say("Open the store with record_conditions=True to record the conditions of its appends.")
     else:
         wrong = f"{found.refuted:,} of {found.proven:,} recorded conditions did not hold"
         named = f"{len(found.violations):,} violations are named"
-        output.console.print(f"Not sound: {named}; {wrong}; {share}.", style="bold red")
-    output.console.print(f"Checksums: {found.checksums}.")
+        output.say(f"Not sound: {named}; {wrong}; {share}.", "bold red")
+    output.say(f"Checksums: {found.checksums}.")
     if supposed is not None:
-        output.console.print(
+        output.say(
             f"Under that boundary {supposed.conflicts:,} of {supposed.decisions:,} decisions would have conflicted; "
             f"it applies to {supposed.guarded:,} of them."
         )

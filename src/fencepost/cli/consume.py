@@ -21,9 +21,8 @@ from ..interrupts import pause
 from ..store import EventStore
 from . import exits
 from .copying import progress_bar
-from .options import after_option, extras, json_option, open_store, store_argument
+from .options import after_option, extras, json_option, master_option, open_store, spark_session, store_argument
 from .output import Output
-from .spark_session import master_option, spark_session
 
 if TYPE_CHECKING:
     from ..consumers import Consumer, Runner

@@ -18,7 +18,6 @@ from ..store import EventStore
 from . import exits
 from .consume import load
 from .copying import progress_bar
-from .escaping import printable
 from .options import POSITION, by_option, json_option, name_argument, open_store, store_argument
 from .output import Output, add_row, table
 
@@ -86,7 +85,7 @@ def _print_status(output: Output, found: list[ConsumerStatus]) -> None:
     elif found:
         output.console.print(_table(found))
     else:
-        output.console.print("No consumer has run on this store.")
+        output.say("No consumer has run on this store.")
 
 
 def _table(found: list[ConsumerStatus]) -> Table:
@@ -253,7 +252,7 @@ def list_command(store: str, name: str, as_json: bool | None) -> None:
     for letter in found:
         output.result(letter, _line(letter))
     if not found and not output.json:
-        output.console.print(f"{printable(name)} has no dead letters.")
+        output.say(f"{name} has no dead letters.")
 
 
 def _line(letter: DeadLetter) -> str:
@@ -268,14 +267,12 @@ def _line(letter: DeadLetter) -> str:
 @json_option
 def show_command(store: str, name: str, position: int, as_json: bool | None) -> None:
     """Show the dead letter at POSITION: the error, then the event."""
-    from ..consumers import CommandRefused, dead_letters
+    from ..consumers.control import dead_letter
 
     output = Output(as_json)
     with open_store(store) as opened:
-        letters = {letter.position: letter for letter in dead_letters(opened, name)}
-        if position not in letters:
-            raise CommandRefused(f"consumer {name!r} has no dead letter at position {position}")
-        output.result(letters[position], _line(letters[position]))
+        letter = dead_letter(opened, name, position)
+        output.result(letter, _line(letter))
         output.events(list(opened.read(after=position - 1, upto=position)))
 
 

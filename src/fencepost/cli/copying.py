@@ -29,7 +29,14 @@ def copy_command(from_: str, to: str, upto: int | None, verify: bool, as_json: b
     TO must be empty, or hold the beginning of the same log; then the copy continues from its head. An SQLite file is
     created if it does not exist. Checkpoints of consumers are not copied.
     """
-    _check_target(Address.parse(to))
+    kind = Address.parse(to).kind
+    if kind is FOUNDATIONDB:
+        raise click.UsageError(
+            "FoundationDB assigns its own positions, so a store on it cannot take events with the positions that they "
+            "have; copy into an SQLite file, PostgreSQL or a server"
+        )
+    if kind is LAKE:
+        raise click.UsageError("a lake is written by `fencepost lake export`")
     output = Output(as_json)
     with open_source(from_) as source, open_target(to) as target, progress_bar(output) as on_progress:
         copied = copy_log(source, target, upto=upto, verify=verify, on_progress=on_progress)
@@ -42,16 +49,6 @@ def copy_command(from_: str, to: str, upto: int | None, verify: bool, as_json: b
         f"Copied {copied.events:,} events, up to position {copied.head}"
         + (f"; both logs have the digest {copied.digest}." if copied.digest else "; not verified."),
     )
-
-
-def _check_target(address: Address) -> None:
-    if address.kind is FOUNDATIONDB:
-        raise click.UsageError(
-            "FoundationDB assigns its own positions, so a store on it cannot take events with the positions that they "
-            "have; copy into an SQLite file, PostgreSQL or a server"
-        )
-    if address.kind is LAKE:
-        raise click.UsageError("a lake is written by `fencepost lake export`")
 
 
 @contextmanager

@@ -39,8 +39,6 @@ def printable(text: str) -> str:
     >>> printable("a\\tb\\x1b[2J")
     'a\\\\tb\\\\x1b[2J'
     """
-    return text if text.isprintable() else "".join(map(_escaped, text))
-
-
-def _escaped(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
+    if text.isprintable():
+        return text
+    return "".join([each if each.isprintable() else each.encode("unicode_escape").decode() for each in text])

@@ -119,7 +119,7 @@ def read_command(
         count = _print_pages(reading, output)
         if not output.json:
             events = "1 event" if count == 1 else f"{count} events"
-            output.console.print(f"{events}; complete up to position {reading.head}", style="dim")
+            output.say(f"{events}; complete up to position {reading.head}", "dim")
 
 
 def _print_pages(reading: Reading, output: Output) -> int:
@@ -225,10 +225,8 @@ def _check(store: EventStore, condition: AppendCondition, output: Output) -> boo
         found = {"conflict": to_builtins(conflicts[0])} if conflicts else {"head": reading.head}
         output.result({"holds": not conflicts, **found}, "")
     elif conflicts:
-        output.console.print(f"Refused: this event matches and is after {condition.after}.", style="bold red")
+        output.say(f"Refused: this event matches and is after {condition.after}.", "bold red")
         output.events(conflicts)
     else:
-        output.console.print(
-            f"Holds: no event after {condition.after} matches, up to position {reading.head}.", style="bold green"
-        )
+        output.say(f"Holds: no event after {condition.after} matches, up to position {reading.head}.", "bold green")
     return bool(conflicts)

@@ -27,7 +27,7 @@ from ..errors import InvalidInput, StoreUnavailable
 from ..model import SequencedEvent
 from ..store import EventStore
 from .copying import progress_bar
-from .json_lines import sequenced_from_json
+from .json_lines import numbered, sequenced_from_json
 from .options import after_option, json_option, local_path, open_source, open_target, store_argument, upto_option
 from .output import Output
 from .stored_lines import StoredLines
@@ -149,13 +149,7 @@ def _new_events(store: EventStore, lines: Iterable[bytes]) -> Iterator[tuple[int
     """The events above the store's head with the numbers of their lines, after a comparison of those below."""
     head, previous = store.head(), None
     stored: Iterator[SequencedEvent] = iter(())
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            event = sequenced_from_json(line)
-        except InvalidInput as error:
-            raise InvalidInput(f"line {number}, {error.field}", error.problem) from None
+    for number, event in numbered(lines, sequenced_from_json):
         if previous is None:
             if event.position > head + 1:
                 raise _gap(number, event.position, f"the head of the store is {head}")

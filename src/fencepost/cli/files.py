@@ -20,7 +20,6 @@ from ..errors import InvalidInput, StoreUnavailable
 from ..opening import open as open_address
 from . import exits
 from .copying import progress_bar
-from .escaping import printable
 from .options import POSITION, extras, json_option, local_path, open_store, sqlite_address, store_argument
 from .output import Output, picked
 
@@ -117,11 +116,11 @@ def _verify_by_reading(store: str, output: Output) -> int:
         output.result(picked(checked, "sound", "head", "events", "appends", "problems"), "")
     else:
         for problem in checked.problems[:NAMED]:
-            output.console.print(printable(problem), style="red")
+            output.say(problem, "red")
         if checked.sound:
-            output.console.print(f"Sound: {counted} can be read.", style="bold green")
+            output.say(f"Sound: {counted} can be read.", "bold green")
         else:
-            output.console.print(f"Not sound: {len(checked.problems)} problems in {counted}.", style="bold red")
+            output.say(f"Not sound: {len(checked.problems)} problems in {counted}.", "bold red")
     return exits.DONE if checked.sound else exits.UNSOUND
 
 
@@ -131,23 +130,23 @@ def _print_report(report: Report, output: Output) -> None:
         f"and {report.checkpoints:,} checkpoints"
     )
     for problem in report.problems:
-        output.console.print(printable(f"{problem.part}: {problem}"), style="red")
+        output.say(f"{problem.part}: {problem}", "red")
     if not report.sound:
-        output.console.print(f"Not sound: {len(report.problems)} problems in {counted}.", style="bold red")
+        output.say(f"Not sound: {len(report.problems)} problems in {counted}.", "bold red")
         if report.log_is_sound:
             advice = "Every event is intact: `fencepost salvage` copies them into a new store, with a new index."
         elif report.whole:
             advice = f"Events {_ranges(report.whole)} are intact: `fencepost salvage` copies them into a new store."
         else:
             advice = "No event is intact: restore a backup."
-        output.console.print(advice)
+        output.say(advice)
     elif report.unchecked:
-        output.console.print(f"Sound as far as there are checksums: {counted} agree.", style="bold yellow")
+        output.say(f"Sound as far as there are checksums: {counted} agree.", "bold yellow")
     else:
-        output.console.print(f"Sound: {counted} agree.", style="bold green")
+        output.say(f"Sound: {counted} agree.", "bold green")
     if report.unchecked:
-        unchecked = f"Not checked, because format 1 has no checksum for them: {_first_few(report.unchecked)}."
-        output.console.print(printable(unchecked), style="yellow")
+        unchecked = _first_few(report.unchecked)
+        output.say(f"Not checked, because format 1 has no checksum for them: {unchecked}.", "yellow")
 
 
 @click.command("salvage")
@@ -183,25 +182,24 @@ def salvage_command(store: str, to: str, head: int | None, as_json: bool | None)
 
 
 def _print_salvage(saved: Salvage, to: str, output: Output) -> None:
-    def say(sentence: str, style: str | None = None) -> None:
-        output.console.print(printable(sentence), style=style)
-
-    say(
+    output.say(
         f"{to} holds {saved.events:,} events up to position {saved.head}, {saved.appends:,} recorded "
         f"appends and {saved.checkpoints:,} checkpoints."
     )
     if saved.lost:
         count = sum(last - first + 1 for first, last in saved.lost)
-        say(f"Lost: {count:,} events, at {_ranges(saved.lost)}.", "bold red")
+        output.say(f"Lost: {count:,} events, at {_ranges(saved.lost)}.", "bold red")
     if saved.ahead:
-        say(
+        output.say(
             f"These checkpoints are above the last event: {_first_few([repr(name) for name in saved.ahead])}. If they "
             "belong to this store, events are lost at the end: pass the last position that the store ever assigned "
             "as --head, or their consumers will skip new events.",
             "bold red",
         )
     if saved.unchecked:
-        say(f"Copied unchecked, because format 1 has no checksum for them: {_first_few(saved.unchecked)}.", "yellow")
+        output.say(
+            f"Copied unchecked, because format 1 has no checksum for them: {_first_few(saved.unchecked)}.", "yellow"
+        )
 
 
 def _ranges(ranges: Sequence[tuple[int, int]]) -> str:

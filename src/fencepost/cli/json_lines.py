@@ -51,27 +51,31 @@ FEW_BRACKETS = 200  # less deep than the decoder can always go
 
 
 def parse(lines: Iterable[bytes]) -> Iterator[Event]:
-    """Parse each line that is not empty. An error names the line."""
+    """The event of each line that is not empty. An error names the line."""
+    return (event for _, event in numbered(lines, from_json))
+
+
+def numbered(lines: Iterable[bytes], decode: Callable[[bytes], Value]) -> Iterator[tuple[int, Value]]:
+    """Decode each line that is not empty; with its number, which an error names as well."""
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                yield from_json(line)
+                decoded = decode(line)
             except InvalidInput as error:
                 raise InvalidInput(f"line {number}, {error.field}", error.problem) from None
+            yield number, decoded
 
 
 def from_json(line: bytes) -> Event:
-    given, data = _decoded(line)
-    return Event(given.type, data=data, tags=given.tags, id=given.id, metadata=given.metadata)
+    return _decoded(line)[1]
 
 
 def sequenced_from_json(line: bytes) -> SequencedEvent:
     """The event with its position and time, which the line must have."""
-    given, data = _decoded(line)
-    checked = Event(given.type, data=data, tags=given.tags, id=given.id, metadata=given.metadata)
+    given, checked = _decoded(line)
     position = _required(given.position, "position", _decode_position)
     moment = _required(given.recorded_at, "recorded_at", _decode_moment)
-    return SequencedEvent(position, checked.type, checked.tags, data, moment, checked.id, checked.metadata)
+    return SequencedEvent(position, checked.type, checked.tags, checked.data, moment, checked.id, checked.metadata)
 
 
 def _required(raw: msgspec.Raw | msgspec.UnsetType, field: str, decode: Callable[[msgspec.Raw], Value]) -> Value:
@@ -83,7 +87,7 @@ def _required(raw: msgspec.Raw | msgspec.UnsetType, field: str, decode: Callable
         raise InvalidInput(field, str(error)) from None
 
 
-def _decoded(line: bytes) -> tuple[Line, bytes]:
+def _decoded(line: bytes) -> tuple[Line, Event]:
     try:
         line.decode()  # because the decoder does not check the encoding of data
         given = _decode_line(line)
@@ -96,7 +100,7 @@ def _decoded(line: bytes) -> tuple[Line, bytes]:
         problem = "nested too deeply to be decoded"
         advice = "; write it as a string, or as data_base64" if _deepest(line) == "data" else ""
         raise InvalidInput(_deepest(line), problem + advice) from None
-    return given, data
+    return given, Event(given.type, data=data, tags=given.tags, id=given.id, metadata=given.metadata)
 
 
 def _data(given: Line) -> bytes:

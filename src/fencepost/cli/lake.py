@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,19 @@ import click
 from ..address import object_url
 from . import exits
 from .copying import progress_bar
-from .escaping import printable
-from .options import extras, json_option, lake_place, local_path, open_store, open_target, store_argument, upto_option
+from .options import (
+    extras,
+    json_option,
+    lake_place,
+    local_path,
+    master_option,
+    open_store,
+    open_target,
+    spark_session,
+    store_argument,
+    upto_option,
+)
 from .output import Output
-from .spark_session import master_option, spark_session
 
 
 @click.group("lake")
@@ -75,7 +83,7 @@ def export_command(
     output = Output(as_json)
     with extras():
         from ..spark import lake
-    with spark_session(master, "lake export", output) as spark, _progress(output, "exporting") as on_progress:
+    with spark_session(master, "lake export", output) as spark, progress_bar(output) as on_progress:
         done = lake.export(
             spark,
             store,
@@ -87,7 +95,7 @@ def export_command(
             iceberg_catalog=iceberg_catalog,
             iceberg_table=iceberg_table,
             retain_s=3_600 * retain_hours,
-            on_progress=on_progress,
+            on_progress=partial(on_progress, "exporting"),
         )
     output.result(
         {"folder": folder, "files": done.files, "events": done.events, "upto": done.upto},
@@ -177,9 +185,9 @@ def verify_command(folder: str, master: str, as_json: bool | None) -> int:
         output.result({"problems": problems}, "")
     else:
         for problem in problems:
-            output.console.print(printable(problem), style="red")
+            output.say(problem, "red")
         sentence = f"Not sound: {len(problems)} problems." if problems else "Sound: all files agree with the manifest."
-        output.console.print(sentence, style="bold red" if problems else "bold green")
+        output.say(sentence, "bold red" if problems else "bold green")
     return exits.UNSOUND if problems else exits.DONE
 
 
@@ -198,13 +206,6 @@ def restore_command(folder: str, store: str, as_json: bool | None) -> None:
         from ..engines.lake.files import existing_manifest
         from ..spark import lake
     existing_manifest(folder)  # before an SQLite file is created
-    with open_target(store) as opened, _progress(output, "restoring") as on_progress:
-        head = lake.restore(folder, opened, on_progress=on_progress)
+    with open_target(store) as opened, progress_bar(output) as on_progress:
+        head = lake.restore(folder, opened, on_progress=partial(on_progress, "restoring"))
     output.result({"head": head}, f"The store is restored up to position {head}.")
-
-
-@contextmanager
-def _progress(output: Output, doing: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar of positions."""
-    with progress_bar(output) as on_progress:
-        yield lambda done, all: on_progress(doing, done, all)

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands take: a store, a query, a condition, a range, the form of the output."""
+"""What several commands take: a store, a query, a condition, a range, the form of the output, a Spark session."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,30 +16,33 @@ from ..model import AppendCondition, Query
 from ..opening import open as open_address
 from ..redaction import redacted
 from ..store import EventStore
+from .output import Output
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Value = TypeVar("Value")
 
 POSITION = click.IntRange(min=0)
 
 
-def query_json(text: str) -> Query:
-    """A query in the form of `Query.to_json`."""
-    try:
-        return Query.from_json(text)
-    except InvalidInput as error:
-        example = """write it like {"items": [{"types": ["WalletOpened"], "tags": ["wallet:w1"]}]}"""
-        raise click.BadParameter(f"{error}; {example}") from None
+def _from_json(parse: Callable[[str], Value], example: str) -> Callable[[str], Value]:
+    """The type of an option whose value is JSON. An error shows the example."""
+
+    def parsed(text: str) -> Value:
+        try:
+            return parse(text)
+        except InvalidInput as error:
+            raise click.BadParameter(f"{error}; write it like {example}") from None
+
+    return parsed
 
 
-def condition_json(text: str) -> AppendCondition:
-    """A condition in the form of `AppendCondition.to_json`."""
-    try:
-        return AppendCondition.from_json(text)
-    except InvalidInput as error:
-        example = """write it like {"fail_if_events_match": {"items": [{"tags": ["wallet:w1"]}]}, "after": 7}"""
-        raise click.BadParameter(f"{error}; {example}") from None
-
-
+query_json = _from_json(Query.from_json, '{"items": [{"types": ["WalletOpened"], "tags": ["wallet:w1"]}]}')
+condition_json = _from_json(
+    AppendCondition.from_json, '{"fail_if_events_match": {"items": [{"tags": ["wallet:w1"]}]}, "after": 7}'
+)
 store_argument = click.argument("store")
 name_argument = click.argument("name")
 by_option = click.option("--by", metavar="AUTHOR", help="Who gives the command. Default: the user and the machine.")
@@ -54,6 +57,13 @@ after_option = click.option(
 )
 upto_option = click.option(
     "--upto", type=POSITION, metavar="POSITION", help="Only events up to and including POSITION."
+)
+master_option = click.option(
+    "--master",
+    default="local[*]",
+    show_default=True,
+    metavar="URL",
+    help="The Spark master: local[N], spark://HOST:PORT or sc://HOST:PORT.",
 )
 
 
@@ -89,23 +99,19 @@ def query_options(command: Command) -> Command:
     return decorated  # type: ignore[no-any-return]
 
 
-def open_store(address: str) -> EventStore:
-    """Open an existing store. Only `init` creates one, so a mistyped path does not."""
+def open_store(address: str, **options: Any) -> EventStore:
+    """Open an existing store. Only `init` creates one, so a mistyped path does not. `options` are for SQLite files."""
     parsed = Address.parse(address)
     if parsed.kind is not SQLITE:
         with extras():
             return open_address(parsed)
     check_exists(parsed.path)
-    return open_address(parsed, create=False)
+    return open_address(parsed, create=False, **options)
 
 
 def open_source(address: str) -> EventStore:
     """Open an existing store to read all of it. An SQLite file is never changed, not even to upgrade its format."""
-    parsed = Address.parse(address)
-    if parsed.kind is not SQLITE:
-        return open_store(address)
-    check_exists(parsed.path)
-    return open_address(parsed, create=False, read_only=True)
+    return open_store(address, read_only=True)
 
 
 def open_target(address: str) -> EventStore:
@@ -158,3 +164,22 @@ def local_path(text: str) -> str:
     if Address.parse(text).kind is not SQLITE:
         raise click.BadParameter(f"expected a path, not the address {redacted(text)}")
     return text
+
+
+@contextmanager
+def spark_session(master: str, command: str, output: Output) -> Iterator[SparkSession]:
+    """A session that ends with the command. An active session of this process is used instead and left running."""
+    with extras():
+        from pyspark.sql import SparkSession
+
+        from ..spark import session
+        from ..spark.session import interruptible, jobs_of
+    found = SparkSession.getActiveSession()
+    with output.progress.status("starting Spark"):
+        spark = session(master, app=f"fencepost {command}")
+    with interruptible(jobs_of(spark)):
+        try:
+            yield spark
+        finally:
+            if found is None:
+                spark.stop()

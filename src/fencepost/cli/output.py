@@ -56,7 +56,11 @@ class Output:
         if self.json:
             self._write(msgspec.json.encode(value))
         else:
-            self.console.print(printable(sentence))
+            self.say(sentence)
+
+    def say(self, sentence: str, style: str | None = None) -> None:
+        """Print a sentence, for a reader."""
+        self.console.print(printable(sentence), style=style)
 
     def events(self, events: Sequence[SequencedEvent]) -> None:
         """Print one page of events."""
@@ -73,21 +77,20 @@ class Output:
         sys.stdout.buffer.write(without_controls(line, formats=self._terminal) + b"\n")
 
     def _page(self, events: Sequence[SequencedEvent]) -> Table:
-        from rich.table import Table
         from rich.text import Text
 
         rows = [_cells(event) for event in events]
         first = self._widths is None
         if self._widths is None:
             self._widths = _fitted(rows, self.console.width)
-        table = Table(box=None, show_header=first, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
+        page = table({}, show_header=first)
         for heading, width in self._widths.items():
             justify: Any = "right" if heading == POSITION else "left"
             style = STYLES[heading]
-            table.add_column(heading, width=width, style=style, no_wrap=True, overflow="ellipsis", justify=justify)
+            page.add_column(heading, width=width, style=style, no_wrap=True, overflow="ellipsis", justify=justify)
         for row in rows:
-            table.add_row(*(Text(row[heading]) for heading in self._widths))
-        return table
+            page.add_row(*(Text(row[heading]) for heading in self._widths))
+        return page
 
 
 def table(headings: Mapping[str, bool], rows: Iterable[Sequence[str]] = (), **options: Any) -> Table:

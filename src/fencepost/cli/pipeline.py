@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .escaping import printable
-from .options import extras, json_option, local_path, open_store
+from .options import extras, json_option, local_path, master_option, open_store, spark_session
 from .output import Output, add_row, table
-from .spark_session import master_option, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -45,13 +45,13 @@ def serve_command(store: str | None, config: str | None, show_config: bool, **fl
     """
     with extras():
         from ..server import serving, settings, workers
-        from ..server.logs import configure
+        from ..server.observing import configure_logs
     chosen = settings.load({"store": store, **flags}, file=config)
     if show_config:
         for name, value in chosen.shown().items():
             click.echo(f"{name} = {json.dumps(value)}")
         return
-    configure(chosen.log_format)
+    configure_logs(chosen.log_format)
     run = serving.runner()
 
     def ready(port: int) -> None:

@@ -31,89 +31,64 @@ class StoredLines:
     """Makes lines; remembers the types and the second that it has seen."""
 
     def __init__(self) -> None:
-        self._types: dict[str, bytes] = {}
+        self._types: dict[str, str] = {}
         self._second: int | None = None
         self._prefix = ""
-        self._at: int | None = None
-        self._moment = b""
 
     def encode(self, events: Iterable[SequencedEvent], *, terminal: bool = False) -> bytes:
         """The lines of the events, each with its line break."""
         events = list(events)
-        if _have_plain_tags(events) and _have_plain_data(events):
-            text = "".join(self._quick_lines(events))
-            if text.isascii() and "\x7f" not in text:
-                return text.encode()
-        lines = [self._line(event) for event in events]
-        joined = b"\n".join([*lines, b""])
-        if joined.isascii() and b"\x7f" not in joined:
-            return joined
-        return b"\n".join([*(without_controls(line, formats=terminal) for line in lines), b""])
+        lines = self._lines(events, checked=_have_plain_tags(events) and _have_plain_data(events))
+        text = "\n".join([*lines, ""])
+        if text.isascii() and "\x7f" not in text:
+            return text.encode()
+        return b"\n".join([*(without_controls(line.encode(), formats=terminal) for line in lines), b""])
 
-    def _quick_lines(self, events: Iterable[SequencedEvent]) -> list[str]:
-        """The lines of events whose tags and data have been checked."""
+    def _lines(self, events: Iterable[SequencedEvent], *, checked: bool) -> list[str]:
+        """`checked` says that the tags and the data of every event can go into its line as they are."""
         lines = []
-        types, at, moment = self._types, self._at, self._moment.decode()
+        types, at, moment = self._types, None, ""
         for event in events:
             id, metadata = event.raw_id, event.raw_metadata
             if (
                 not isinstance(event.raw_recorded_at, int)
                 or (id is not None and (not isinstance(id, bytes) or len(id) != 16))
                 or (metadata is not None and not _is_plain_metadata(metadata))
+                or not (checked or _is_plain_tags(event.raw_tags))
             ):
-                lines.append(f"{self._line(event).decode()}\n")
+                lines.append(to_json(event).decode())
                 continue
-            if event.raw_recorded_at != at:
+            if event.raw_recorded_at != at:  # events of one append share it
                 at = event.raw_recorded_at
                 try:
-                    moment = self._encode_moment(at).decode()
+                    moment = self._encode_moment(at)
                 except NOT_DECODABLE:
                     at = None
-                    lines.append(f"{to_json(event).decode()}\n")
+                    lines.append(to_json(event).decode())
                     continue
-            type = (types.get(event.type) or self._type(event.type)).decode()
+            type = types.get(event.type) or self._type(event.type)
+            field, data = ("data", event.data.decode()) if checked else _data(event.data)
             rest = "" if id is None else _id(id)
             if metadata is not None:
                 rest += f',"metadata":{metadata}'
             lines.append(
                 f'{{"position":{event.position},"type":{type},"tags":{event.raw_tags},'
-                f'"data":{event.data.decode()},"recorded_at":"{moment}"{rest}}}\n'
+                f'"{field}":{data},"recorded_at":"{moment}"{rest}}}'
             )
         return lines
 
-    def _line(self, event: SequencedEvent) -> bytes:
-        position, type, tags, data, at, id, metadata = event.stored
-        try:
-            plain = _is_plain(tags, metadata)
-            moment = self._moment if at == self._at else self._encode_moment(at)  # events of one append share it
-        except NOT_DECODABLE:
-            plain = False
-        if not plain or (id is not None and len(id) != 16):
-            return to_json(event)
-        return b'{"position":%d,"type":%b,"tags":%b,%b,"recorded_at":"%b"%b%b}' % (
-            position,
-            self._types.get(type) or self._type(type),
-            tags.encode(),
-            _data(data),
-            moment,
-            b"" if id is None else _id(id).encode(),
-            b',"metadata":%b' % metadata.encode() if metadata else b"",
-        )
-
-    def _type(self, type: str) -> bytes:
+    def _type(self, type: str) -> str:
         if len(self._types) >= MOST_TYPES:
             self._types.clear()
-        encoded = self._types[type] = _encode(type)
+        encoded = self._types[type] = _encode(type).decode()
         return encoded
 
-    def _encode_moment(self, microseconds: int) -> bytes:
+    def _encode_moment(self, microseconds: int) -> str:
         second, fraction = divmod(microseconds, 1_000_000)
         if second != self._second:
             self._prefix = decode_moment(second * 1_000_000).replace(tzinfo=None).isoformat()
             self._second = second
-        self._moment = (f"{self._prefix}.{fraction:06}Z" if fraction else f"{self._prefix}Z").encode()
-        self._at = microseconds
-        return self._moment
+        return f"{self._prefix}.{fraction:06}Z" if fraction else f"{self._prefix}Z"
 
 
 def _have_plain_tags(events: Sequence[SequencedEvent]) -> bool:
@@ -157,12 +132,15 @@ def _have_plain_data(events: Sequence[SequencedEvent]) -> bool:
         return False
 
 
-def _is_plain(tags: str, metadata: str | None) -> bool:
-    """Whether tags and metadata are in the very form that Fencepost writes."""
-    names = _decode_strings(tags)
-    if _encode(names) != tags.encode() or sorted(names) != names or len(set(names)) != len(names):
+def _is_plain_tags(tags: object) -> bool:
+    """Whether the tags are in the very form that Fencepost writes."""
+    if not isinstance(tags, str):
         return False
-    return metadata is None or _is_plain_metadata(metadata)
+    try:
+        names = _decode_strings(tags)
+    except NOT_DECODABLE:
+        return False
+    return _encode(names) == tags.encode() and sorted(set(names)) == names
 
 
 def _is_plain_metadata(metadata: object) -> bool:
@@ -176,13 +154,14 @@ def _is_plain_metadata(metadata: object) -> bool:
     return bool(mapping) and encode_json(mapping) == metadata.encode()
 
 
-def _data(data: bytes) -> bytes:
+def _data(data: bytes) -> tuple[str, str]:
+    """The name of the field that holds the data, and its value as JSON."""
     if is_object(data):
-        return b'"data":' + data
+        return "data", data.decode()
     try:
-        return b'"data":' + _encode(data.decode())
+        return "data", _encode(data.decode()).decode()
     except UnicodeDecodeError:
-        return b'"data_base64":' + _encode(data)
+        return "data_base64", _encode(data).decode()
 
 
 def _id(id: bytes) -> str:
