@@ -66,11 +66,12 @@ demo: $(READY)
 	@$(BIN)/python -m examples.demo
 
 # These take minutes: they start clusters, kill and suspend processes again and again, and run the contract suite over HTTP.
-# Tables of other formats, notebooks and rebuilds on Spark are here as well: each of their tests runs many Spark jobs.
+# Audits, pipelines, frames over lakes, tables of other formats, notebooks and rebuilds on Spark are here as well: each of
+# their tests runs many Spark jobs.
 SLOW := tests/spark/slow tests/server/slow tests/server/test_workers.py tests/consumers/slow tests/consumers/test_taking_over.py \
     tests/consumers/outbox/test_taking_over.py tests/soak \
-    $(addprefix tests/spark/test_,compaction.py following.py formats.py lake_tables.py notebook.py object_views.py rebuilding.py view_changes.py \
-    view_files.py view_table.py)
+    $(addprefix tests/spark/test_,auditing.py compaction.py following.py formats.py frames.py lake_tables.py notebook.py object_views.py \
+    pipeline.py rebuilding.py view_changes.py view_files.py view_table.py)
 
 test: $(READY)
 	$(BIN)/python -m pytest $(PYTEST) $(addprefix --ignore=,$(SLOW) tests/brokers)
