@@ -142,7 +142,10 @@ class Wakeup:
         self._lock.acquire()
 
     def set(self) -> None:
-        _release(self._lock)
+        try:
+            self._lock.release()
+        except RuntimeError:
+            return  # it is set already
 
     def clear(self) -> None:
         self._lock.acquire(blocking=False)
@@ -150,7 +153,7 @@ class Wakeup:
     def wait(self, timeout_s: float | None = None) -> bool:
         """False if the time is over. In the main thread signal handlers run here, so this may raise."""
         if _get_ident() != _main:
-            return self._lock.acquire(timeout=-1 if timeout_s is None else max(timeout_s, 0))
+            return self._lock.acquire() if timeout_s is None else self._lock.acquire(timeout=max(timeout_s, 0))
         deadline = None if timeout_s is None else monotonic() + timeout_s
         with shielded:
             while True:

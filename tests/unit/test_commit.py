@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost import AppendCondition, Event, Placed, StoreError, StoreUnavailable
-from fencepost.core.batching import Pending
+from fencepost.core.batching import Batcher, Pending
 from fencepost.core.judging import Append, Verdict, judge
 from fencepost.core.service import BATCH_EVENTS, GroupCommit
 from fencepost.engines.memory import MemoryEngine
@@ -345,3 +346,48 @@ def test_a_deposed_leader_stops_without_committing(script: Script) -> None:
     assert script.batches == [["first"]]
     gate.open()
     assert (first.result(), waiting.result()) == (script.placed["first"], script.placed["waiting"])
+
+
+@pytest.mark.parametrize("step", ["takes", "wakes"])
+def test_a_signal_while_a_leader_on_an_event_loop_takes_or_wakes_a_batch_leaves_no_request_waiting(step: str) -> None:
+    class Interrupted(Pending[str, str]):
+        def wake(self) -> None:
+            if step == "wakes":
+                signal.raise_signal(signal.SIGINT)
+            super().wake()
+
+    def size(request: str) -> int:
+        if step == "takes" and request == "second":
+            signal.raise_signal(signal.SIGINT)
+        return 1
+
+    async def act(requests: Sequence[str]) -> list[str]:
+        return [request.upper() for request in requests]
+
+    batcher: Batcher[str, str] = Batcher(lambda requests: list(requests), most=3, size=size)
+    pendings = [Interrupted("first"), Pending[str, str]("second"), Pending[str, str]("third")]
+    assert [batcher.enqueue(pending) for pending in pendings] == [True, False, False]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        leading = batcher.lead_async(pendings[0], act)
+        with pytest.raises(KeyboardInterrupt):
+            leading.send(None)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert [pending.wait(0) for pending in pendings] == [True] * 3, "every caller was woken"
+    assert all(pending.decided for pending in pendings)
+    assert batcher.run("next") == "next", "the lead was passed on"
+
+
+def test_a_note_that_one_caller_adds_to_its_error_is_not_in_the_error_of_another() -> None:
+    error = StoreUnavailable("full")
+    error.add_note("of the engine")
+    pendings = [Pending[Append, Verdict](named(name)) for name in "ab"]
+    raised = []
+    for pending in pendings:
+        pending.error = error
+        with pytest.raises(StoreUnavailable) as caught:
+            pending.result()
+        caught.value.add_note(f"of {pending.request.events[0].type}")
+        raised.append(caught.value.__notes__)
+    assert raised == [["of the engine", "of a"], ["of the engine", "of b"]]

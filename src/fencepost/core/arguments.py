@@ -51,14 +51,14 @@ def checked_timeout(timeout: float | None) -> None:
 def _checked_events(given: Iterable[Event], may_be_empty: bool) -> tuple[Event, ...]:
     if isinstance(given, Event):
         raise InvalidInput("events", "a list of events is needed, not one: write [event]")
-    if not isinstance(given, Iterable):
+    if not isinstance(given, (list, Iterable)):  # a list is recognized faster by its own class
         raise InvalidInput("events", f"a list of events is needed, not {type(given).__name__}")
     events = checked_all(given, "events", Event)
     if not events and not may_be_empty:
         raise InvalidInput("events", "0 events; without a checkpoint to store, at least 1 is needed")
     if len(events) > limits.MAX_EVENTS:
         raise InvalidInput("events", f"{len(events)} events, the limit is {limits.MAX_EVENTS}")
-    size = sum(len(event.data) for event in events)
+    size = sum([len(event.data) for event in events])
     ids = {event.id for event in events if event.id is not None}
     if size > limits.MAX_APPEND_BYTES:
         raise InvalidInput("events", f"{size} bytes of data in one append, the limit is {limits.MAX_APPEND_BYTES}")

@@ -55,7 +55,7 @@ class TaskPending(Pending[Request, Outcome]):
     queued.
     """
 
-    __slots__ = ("_act", "_batcher", "_future", "_leading", "_loop", "_thread", "_threads")
+    __slots__ = ("_act", "_batcher", "_future", "_leading", "_loop", "_thread", "_threads", "loop")
 
     def __init__(
         self,
@@ -68,7 +68,8 @@ class TaskPending(Pending[Request, Outcome]):
         self._batcher = batcher
         self._threads = threads
         self._act = act
-        self._leading: asyncio.Task[None] | None = None
+        self._leading: asyncio.Task[None] | None = None  # the event loop itself keeps no strong reference to it
+        self.loop = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._future: asyncio.Future[None] = self._loop.create_future()
@@ -102,13 +103,10 @@ class TaskPending(Pending[Request, Outcome]):
             with suppress(RuntimeError):  # the loop is closed, so no task waits there
                 self._loop.call_soon_threadsafe(self._settle)
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        return None if self._leading is None else self._loop
-
     def _start_to_lead(self) -> None:
         if self._act is not None:
             self._leading = self._loop.create_task(self._batcher.lead_async(self, self._act))
+            self.loop = self._loop
             # A task that is cancelled before its first step still has the lead.
             self._leading.add_done_callback(lambda _: self._batcher.resign(self))
         elif not self._lead_in_thread():

@@ -8,9 +8,12 @@ Appends are batched so that one sync serves many of them. Short reads are batche
 interpreter lock, as each call into SQLite does, has to wait behind all other threads to get it back.
 
 `Batcher._batches` is the leader, written once as a generator: it takes a batch, yields it to be run, and notifies the
-callers. `lead` drives it in a thread, and `lead_async` on an event loop. A leader in a thread always finishes, because
-signals are held back (see `interrupts`). A leader on an event loop does not finish if its loop is stopped. The next
-caller that notices takes the lead away from it.
+callers. `lead` drives it in a thread, and `lead_async` on an event loop. Unless a method says otherwise, its caller
+must hold signals back (see `interrupts`). Therefore a leader in a thread always finishes. A leader on an event loop
+does not finish if its loop is stopped. The next caller that notices takes the lead away from it.
+
+While one thread runs Python code, no other thread can, so what a request costs here counts for all threads. The code
+that every request runs therefore avoids calls, allocations and locks.
 """
 
 from __future__ import annotations
@@ -18,9 +21,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import closing
 from copy import copy
-from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from ..errors import StoreError
 from ..interrupts import Wakeup, shielded
@@ -32,40 +34,32 @@ Request = TypeVar("Request")
 Outcome = TypeVar("Outcome")
 
 CHECK_LEADER_S: Final = 0.2  # how often a caller checks that the event loop of its leader still runs
-ALONE: Final = object()  # the leader that runs one request in its thread; no other caller can depose it
 INTERRUPTED: Final = (
     "the outcome is unknown: the thread or task that was committing this append's batch was interrupted; "
     "append again with the same event ids"
 )
 
 
-class Pending(Generic[Request, Outcome]):
+class Pending(Wakeup, Generic[Request, Outcome]):
     """A queued request whose caller, a thread, waits for the outcome or for the lead."""
 
-    __slots__ = ("_wakeup", "error", "outcome", "request")
+    __slots__ = ("error", "outcome", "request")
+
+    loop: asyncio.AbstractEventLoop | None = None
+    """The event loop on which this request leads; None if it leads in a thread, or does not lead."""
+
+    wake = Wakeup.set
+    """Notify the caller that the request is decided, or that it leads now. Idempotent."""
 
     def __init__(self, request: Request) -> None:
+        super().__init__()
         self.request = request
         self.outcome: Outcome | None = None
         self.error: Exception | None = None
-        self._wakeup = Wakeup()
 
     @property
     def decided(self) -> bool:
         return self.outcome is not None or self.error is not None
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop on which this request leads; None if it leads in a thread, or does not lead."""
-        return None
-
-    def wait(self, timeout_s: float | None = None) -> None:
-        """Wait until `wake` is called, a signal has been handled, or the time is over."""
-        self._wakeup.wait(timeout_s)
-
-    def wake(self) -> None:
-        """Notify the caller that the request is decided, or that it leads now. Idempotent."""
-        self._wakeup.set()
 
     def result(self) -> Outcome:
         if self.error is not None:
@@ -75,6 +69,8 @@ class Pending(Generic[Request, Outcome]):
         return self.outcome
 
 
+ALONE: Final = Pending[Any, Any](None)  # leads for a request that was not queued; no other caller can depose it
+
 Batch: TypeAlias = Sequence[Pending[Request, Outcome]]
 """The requests that a leader runs at once."""
 
@@ -82,9 +78,12 @@ Batch: TypeAlias = Sequence[Pending[Request, Outcome]]
 def copy_of(error: Exception) -> Exception:
     """A copy for each caller that gets the error, because raising adds to its traceback; itself if it has no copy."""
     try:
-        return copy(error)
+        copied = copy(error)
     except Exception:
         return error
+    if hasattr(error, "__notes__"):
+        copied.__notes__ = list(error.__notes__)  # a caller may add one of its own
+    return copied
 
 
 class Batcher(Generic[Request, Outcome]):
@@ -105,41 +104,53 @@ class Batcher(Generic[Request, Outcome]):
         self._size = size
         self._lock = threading.Lock()
         self._queue: deque[Pending[Request, Outcome]] = deque()
-        self._leader: object | None = None
+        self._leader: Pending[Request, Outcome] | None = None
         self._batch: Batch[Request, Outcome] = ()  # what the leader has taken and not decided yet
 
     def run(self, request: Request) -> Outcome:
         """Run the request, in this thread or by the leader, and return its outcome."""
-        with shielded:
-            if self._lead_alone():  # without a leader no request waits: this is a batch of one
-                try:
-                    (outcome,) = self._act((request,))
-                finally:
-                    with self._lock:
-                        self._appoint()
-                return outcome
-            return self.run_all((request,))[0]
+        if self._leader is None and self._lead_alone():  # without a leader no request waits: this is a batch of one
+            try:
+                (outcome,) = self._act((request,))
+            finally:
+                with self._lock:
+                    self._appoint()
+            return outcome
+        pending: Pending[Request, Outcome] = Pending(request)
+        try:
+            self._wait_or_lead(pending, self.enqueue(pending))
+        except BaseException:
+            self._give_up([pending])
+            raise
+        return pending.result()
 
     def run_all(self, requests: Sequence[Request]) -> list[Outcome]:
         """As `run` for each request, in order. Requests of other callers may come between them."""
         pendings: list[Pending[Request, Outcome]] = [Pending(request) for request in requests]
-        with shielded:
-            try:
-                leading = [self.enqueue(pending) for pending in pendings]
-                for pending, leads in zip(pendings, leading, strict=True):
-                    while not (leads or pending.decided):
-                        pending.wait(CHECK_LEADER_S if self.leader_runs_elsewhere() else None)
-                        # Most are decided then, and do not queue up for the lock.
-                        leads = not pending.decided and self.take_over(pending)
-                    if leads:
-                        self.lead(pending)
-            except BaseException:
-                for pending in pendings:
-                    self.withdraw(pending)
-                for pending in pendings:
-                    self.resign(pending)
-                raise
-            return [pending.result() for pending in pendings]
+        try:
+            leading = [self.enqueue(pending) for pending in pendings]
+            for pending, leads in zip(pendings, leading, strict=True):
+                self._wait_or_lead(pending, leads)
+        except BaseException:
+            self._give_up(pendings)
+            raise
+        return [pending.result() for pending in pendings]
+
+    def _wait_or_lead(self, pending: Pending[Request, Outcome], leads: bool) -> None:
+        """Return when the request is decided."""
+        while not (leads or pending.decided):
+            pending.wait(CHECK_LEADER_S if self.leader_runs_elsewhere() else None)
+            # Most are decided then, and do not queue up for the lock.
+            leads = not pending.decided and self.take_over(pending)
+        if leads:
+            self.lead(pending)
+
+    def _give_up(self, pendings: Sequence[Pending[Request, Outcome]]) -> None:
+        """Withdraw the requests of a caller that was interrupted."""
+        for pending in pendings:
+            self.withdraw(pending)
+        for pending in pendings:
+            self.resign(pending)
 
     def enqueue(self, pending: Pending[Request, Outcome]) -> bool:
         """Add the request to the queue. True: there is no leader, so the caller must lead."""
@@ -153,7 +164,8 @@ class Batcher(Generic[Request, Outcome]):
         This takes no lock and holds no signals back: the leader cannot pass the lead on meanwhile, and before it does,
         it looks at the queue.
         """
-        if _loop_of(self._leader) is not loop:
+        leader = self._leader  # read once, because a thread may pass its lead on meanwhile
+        if leader is None or leader.loop is not loop:
             return False
         self._queue.append(pending)
         return True
@@ -178,36 +190,45 @@ class Batcher(Generic[Request, Outcome]):
         caller is added to the queue, the caller can wait: a task leads on its loop only if it found the queue empty
         and no leader.
         """
-        leading = _loop_of(self._leader)
-        return leading is not None and leading is not loop
+        leader = self._leader
+        return leader is not None and leader.loop is not None and leader.loop is not loop
 
     def lead(self, leader: Pending[Request, Outcome], *, keep: bool = False) -> None:
         """Run what waits as one batch in this thread, then pass the lead on, so that the caller can return.
 
         With `keep`, keep the lead until no request waits.
         """
-        with shielded, closing(self._batches(leader, keep=keep)) as batches:
+        batches = self._batches(leader, keep=keep)
+        try:
             for batch in batches:
                 try:
                     _decide(batch, self._act([pending.request for pending in batch]))
                 except Exception as error:
-                    for pending in batch:
-                        pending.error = error
+                    _fail(batch, error)
+        finally:
+            batches.close()
 
     async def lead_async(
         self, leader: Pending[Request, Outcome], act: Callable[[Sequence[Request]], Awaitable[Sequence[Outcome]]]
     ) -> None:
-        """Lead on an event loop until no request waits; `act` runs a batch."""
-        with closing(self._batches(leader, keep=True)) as batches:
-            for batch in batches:
+        """Lead on an event loop until no request waits; `act` runs a batch. Holds signals back, except in `act`."""
+        batches = self._batches(leader, keep=True)
+        try:
+            while True:
+                with shielded:
+                    batch = next(batches, ())
+                if not batch:
+                    return
                 try:
                     _decide(batch, await act([pending.request for pending in batch]))
                 except Exception as error:
-                    for pending in batch:
-                        pending.error = error
+                    _fail(batch, error)
+        finally:
+            with shielded:
+                batches.close()
 
-    def resign(self, leader: object) -> None:
-        """Pass the lead on, if this is the leader."""
+    def resign(self, leader: Pending[Request, Outcome]) -> None:
+        """Pass the lead on, if this is the leader. Holds signals back."""
         if self._leader is leader:
             with shielded, self._lock:
                 if self._leader is leader:
@@ -231,9 +252,9 @@ class Batcher(Generic[Request, Outcome]):
             finally:
                 more = self._finish(leader, batch, keep=keep and done)
 
-    def _take(self, leader: object) -> Batch[Request, Outcome]:
+    def _take(self, leader: Pending[Request, Outcome]) -> Batch[Request, Outcome]:
         """The requests to run at once: none if another request leads by now."""
-        with shielded, self._lock:
+        with self._lock:
             if self._leader is not leader:
                 return ()
             taken: list[Pending[Request, Outcome]] = []
@@ -246,20 +267,19 @@ class Batcher(Generic[Request, Outcome]):
             self._batch = taken
             return taken
 
-    def _finish(self, leader: object, batch: Batch[Request, Outcome], *, keep: bool) -> bool:
+    def _finish(self, leader: Pending[Request, Outcome], batch: Batch[Request, Outcome], *, keep: bool) -> bool:
         """Wake the callers of a batch. Pass the lead on, unless it is kept and more requests wait: then return True."""
-        with shielded:
-            with self._lock:
-                leads = self._leader is leader
-                more = keep and leads and bool(self._queue)
-                if leads and not more:
-                    # Before the callers are woken, so that the next batch overlaps with their work.
-                    self._appoint()
-            for pending in batch:
-                if not pending.decided:
-                    pending.error = StoreError(INTERRUPTED)
-                pending.wake()
-            return more
+        with self._lock:
+            leads = self._leader is leader
+            more = keep and leads and bool(self._queue)
+            if leads and not more:
+                # Before the callers are woken, so that the next batch overlaps with their work.
+                self._appoint()
+        for pending in batch:
+            if not pending.decided:
+                pending.error = StoreError(INTERRUPTED)
+            pending.wake()
+        return more
 
     def _lead_alone(self) -> bool:
         """Take the lead if it is free, for a caller without a place in the queue. It must appoint its successor."""
@@ -271,7 +291,7 @@ class Batcher(Generic[Request, Outcome]):
 
     def _lead_or_depose(self, pending: Pending[Request, Outcome]) -> bool:
         """Whether the request leads, after it has taken the lead if that is free. Called under the lock."""
-        loop = _loop_of(self._leader)
+        loop = None if self._leader is None else self._leader.loop
         if loop is not None and loop is not pending.loop and not loop.is_running():
             for other in self._batch:
                 # Requests of the stopped loop are left alone. If it runs again, they get their true outcome.
@@ -301,8 +321,9 @@ def _decide(batch: Batch[Request, Outcome], outcomes: Sequence[Outcome]) -> None
         pending.outcome = outcome
 
 
-def _loop_of(leader: object) -> asyncio.AbstractEventLoop | None:
-    return leader.loop if isinstance(leader, Pending) else None
+def _fail(batch: Batch[Request, Outcome], error: Exception) -> None:
+    for pending in batch:
+        pending.error = error
 
 
 class LoopBatcher(Generic[Request, Outcome]):

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 from uuid import UUID
 
+import msgspec
+
 from ..errors import FencepostError
 from ..model import AppendCondition, Event, Placed, Query, RecordedAppend, SequencedEvent, encode_conditions
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(msgspec.Struct, frozen=True):
     """The arguments of one call of `append`, immutable. See `core.arguments.checked_append`."""
 
     events: tuple[Event, ...]
@@ -92,7 +93,8 @@ def judge(appends: Iterable[Append], ledger: Ledger) -> list[Verdict]:
 
 def _judge_one(append: Append, ledger: Ledger) -> Verdict:
     events = append.events
-    retried = judge_ids([(event.id, ledger.position_of(event.id)) for event in events if event.id is not None])
+    places = [(event.id, ledger.position_of(event.id)) for event in events if event.id is not None]
+    retried = judge_ids(places) if places else None
     if retried is not None:
         return retried
     if append.unless is not None:
@@ -110,8 +112,9 @@ def _judge_one(append: Append, ledger: Ledger) -> Verdict:
             return Behind(name, position, current)
     before = ledger.head()
     ledger.stage(append)
-    assert ledger.head() == before + len(events)
-    return Placed(before + 1, ledger.head()) if events else Placed(before, before)
+    last = ledger.head()
+    assert last == before + len(events)
+    return Placed(before + 1, last) if events else Placed(before, before)
 
 
 def judge_ids(places: Sequence[tuple[UUID, int | None]]) -> Placed | Overlapping | None:

@@ -68,7 +68,8 @@ class StoreService:
         self._owner.check()
 
     def append(self, append: Append) -> Placed:
-        return self.result(self.commit(append))
+        verdict = self.commit(append)
+        return verdict if isinstance(verdict, Placed) else self.result(verdict)
 
     def commit(self, append: Append) -> Verdict:
         return self._commit_batch((append,))[0] if self._group is None else self._group.run(append)

@@ -126,7 +126,7 @@ class Committer:
         ledger = BatchLedger(tail, self._tail.view.older, self.writer, self._types)
         verdicts = judge(appends, ledger)
         if ledger.rows:
-            self._insert(ledger.rows, records_of(appends, verdicts) if self._records else ())
+            self._insert(with_checksums(ledger.rows), records_of(appends, verdicts) if self._records else ())
         elif not self.writer.in_transaction and self._head.read(self.writer) > ledger.head():
             raise Overtaken  # a batch that inserts nothing cannot collide, so it has to look
         for name, position in ledger.checkpoints.items():

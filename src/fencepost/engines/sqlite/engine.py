@@ -61,13 +61,14 @@ class SqliteEngine:
         self._records_conditions = record_conditions
         self._check_reads = check_reads
         self._vfs = vfs
+        self._errors = storage_errors(path)
         self._writing = threading.Lock()  # held by the thread that changes the tail or uses the writing connection
         self._readers = Readers(path, timeout_s=patience_s, vfs=vfs)
         self._types = Types()
         self._head = Head(path)
         self._tail = SharedTail(path)
         self._committer: Committer | None = None  # None while the file cannot be written
-        with storage_errors(path):
+        with self._errors:
             self._tail.reset(self._open(create))
         rows = EventRows(path, check=check_reads)
         self._scans = Scans(self._readers, rows, self._types, self._view_near)
@@ -86,13 +87,13 @@ class SqliteEngine:
         return self._path
 
     def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
-        with self._writing, storage_errors(self._path):
+        with self._writing, self._errors:
             verdicts = self._writable().commit(appends)
         self._notify()
         return verdicts
 
     def restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend] = ()) -> None:
-        with self._writing, storage_errors(self._path):
+        with self._writing, self._errors:
             self._writable().restore(events, appends)
         self._notify()
 
@@ -247,7 +248,7 @@ class SqliteEngine:
     def _view_near(self, upto: int) -> View:
         """The tail, lacking at most UNINDEXED_EVENTS of the events up to `upto`."""
         if upto - self._tail.view.committed > sizes.UNINDEXED_EVENTS:
-            with self._writing, storage_errors(self._path):
+            with self._writing, self._errors:
                 if self._closed:
                     raise StoreClosed("the store is closed")
                 self._catch_up_to_read()

@@ -15,7 +15,7 @@ from ...core.judging import Append
 from ...errors import StoreCorrupt
 from ...model import Query, encode_metadata, encode_tags
 from .checkpoints import read_checkpoint
-from .checksums import WHAT_TO_DO, checksum
+from .checksums import WHAT_TO_DO
 from .connections import snapshot
 from .fetching import EventRows
 from .generations import Types, position_of, ready_parts, shortlist
@@ -95,7 +95,7 @@ class BatchLedger:
                 encode_metadata(event.metadata),
             )
             self._tail.add(event.type, event.tags, id, content)
-            self.rows.append((*content, checksum(*content)))
+            self.rows.append(content)
         if append.checkpoint is not None:
             name, position = append.checkpoint
             self.checkpoints[name] = position

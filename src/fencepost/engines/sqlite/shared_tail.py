@@ -56,7 +56,8 @@ class SharedTail:
 
     def mark_committed(self) -> None:
         """Show readers everything that was added."""
-        self.view = self.view._replace(committed=self.view.tail.head)
+        tail, _, older = self.view
+        self.view = View(tail, tail.head, older)
 
     def take_back(self, tail: Tail, committed: int) -> None:
         """Remove staged events. If an interrupt comes meanwhile, readers have a new, empty tail."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import apsw
+import msgspec
 
 from ...buckets import matches
 from ...errors import StoreCorrupt
@@ -29,7 +30,7 @@ ShortRead: TypeAlias = tuple[int, list[SequencedEvent] | None]
 ONE: Final = {1}
 
 
-class Read(NamedTuple):
+class Read(msgspec.Struct, frozen=True):
     """The arguments of a read."""
 
     query: Query
@@ -105,14 +106,13 @@ class ShortReads:
         """
         keys: list[int] | None = []
         tail, older = view.tail, view.older
-        recent = [tail]
+        parts = [(tail, max(after, tail.floor), upto)]
         if after < tail.floor:
             if older is not None and older.floor <= after:
-                recent = [older, tail]
+                parts = [(older, after, min(upto, tail.floor)), *parts]
             else:
                 keys = shortlist(connection, self._types, query, after, min(upto, tail.floor), sizes.SHORT_EVENTS)
-        for part, end in zip(recent, (*(each.floor for each in recent[1:]), upto), strict=True):
-            begin, end = max(after, part.floor), min(upto, end)
+        for part, begin, end in parts:
             if keys is None or begin >= end:
                 continue
             if one_tag:
