@@ -38,6 +38,9 @@ PYTEST := -q -n 2 --dist loadfile --no-loadscope-reorder
 # Tests that try cases at random: many in test-slow, and few in test.
 THOROUGH = $(shell grep -rl --include='test_*.py' 'tests.support.thorough' tests)
 
+# Debian's package client waits without end for a server that accepts the connection and then sends nothing.
+APT_UPDATE := for try in 1 2 3; do timeout 120 apt-get update -qq && break; done
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
@@ -54,7 +57,7 @@ $(READY): pyproject.toml constraints.txt
 	    echo "Fencepost needs Python 3.11 or newer, and $(PYTHON) is older; name another: make PYTHON=python3.13" >&2; exit 1; }
 	@# Debian has the module venv in a package of its own.
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
-	    test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null; } || { \
+	    test "$$(id -u)" = 0 && { $(APT_UPDATE); apt-get install -y -qq python3-venv >/dev/null; }; } || { \
 	    echo "Python cannot create virtual environments here: install the package python3-venv, then run make again" >&2; exit 1; }
 	@echo "Setting up .venv with every extra, which takes a few minutes the first time ..."
 	@$(PYTHON) -m venv .venv
@@ -91,7 +94,7 @@ brokers:
 	@PATH="$$PATH:/usr/sbin:/usr/local/sbin"; missing=; \
 	for each in $(BROKERS); do command -v $$each >/dev/null || missing="$$missing $$each"; done; \
 	if test -z "$$missing"; then echo "Installed: $(BROKERS)"; \
-	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq $$missing; \
+	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then $(APT_UPDATE); apt-get install -y -qq $$missing; \
 	else echo "Install these brokers, then run make test-brokers:$$missing" >&2; exit 1; fi
 
 test-brokers: $(READY)

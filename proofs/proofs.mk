@@ -17,7 +17,7 @@ vectors: proofs-tools
 proofs-tools:
 	@if ! { command -v coqc && command -v coqchk && command -v ocamlfind; } > /dev/null; then \
 	  if [ "$$(id -u)" = 0 ]; then \
-	    apt-get update && apt-get install --yes --no-install-recommends coq ocaml-nox ocaml-findlib; \
+	    $(APT_UPDATE); apt-get install --yes --no-install-recommends coq ocaml-nox ocaml-findlib; \
 	  else \
 	    echo "Coq is missing. Install it and try again: sudo apt-get install coq ocaml-nox ocaml-findlib" >&2; exit 1; \
 	  fi; \
