@@ -11,8 +11,6 @@
 A library of a broker is imported when a publisher that needs it is created.
 """
 
-import logging
-
 from .circuits import Breaker, Circuit, CircuitChanged, MessagesPublished
 from .files import FilePublisher, LogPublisher
 from .kafka import KafkaPublisher
@@ -24,9 +22,6 @@ from .redis_streams import RedisPublisher
 from .sending import Outbox
 from .signatures import SignatureRefused, verify_signature
 from .webhook import WebhookPublisher
-
-# Silent unless a program sets up logging.
-logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
     "Breaker",
