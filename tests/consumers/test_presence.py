@@ -8,9 +8,13 @@ import pytest
 
 from fencepost import EventStore
 from fencepost.consumers import consumer, start
+from fencepost.consumers.control import take_lease
+from fencepost.consumers.following import Following
 from fencepost.consumers.leases import Lease
 from fencepost.consumers.presence import Presence, Sessions, Watch
-from fencepost.consumers.records import heartbeat_name
+from fencepost.consumers.recorded import RunnerStarted
+from fencepost.consumers.records import Control, heartbeat_name
+from fencepost.decisions import encode
 
 from .places import Added, Place, add, control, eventually
 
@@ -37,6 +41,14 @@ def test_each_process_has_a_slot_of_its_own_and_given_back_ones_are_used_again(s
     assert (first.slot, second.slot) == (0, 1)
     first.end()
     assert present(store, "third").slot == 0
+
+
+@pytest.mark.parametrize("before_ms", [0, 1], ids=["a new slot", "a slot that was used long ago"])
+def test_a_process_that_has_not_moved_its_heartbeat_yet_keeps_its_slot(store: EventStore, before_ms: int) -> None:
+    if before_ms:
+        store.append([], checkpoint=(heartbeat_name(0), before_ms))
+    store.append([encode(RunnerStarted("0", "starting", 1.0))])
+    assert present(store, "other").slot == 1
 
 
 def test_a_heartbeat_moves_the_checkpoint_of_the_slot(store: EventStore) -> None:
@@ -109,3 +121,18 @@ def test_a_process_beats_once_for_all_of_its_consumers_and_gives_its_slot_back(s
         assert {control(store, f"c{number}").leases[0].session for number in range(5)} == {sessions.slots[0]}
     sessions.refresh()
     assert sessions.slots == {0: 0}
+
+
+def test_a_process_that_ends_does_not_release_the_lease_of_the_process_that_has_taken_over(
+    store: EventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @consumer("c", lease_s=30)
+    def handler(event: Added) -> None: ...
+
+    monkeypatch.setattr(Following, "notice", lambda self: None)  # it does not learn that it was replaced
+    with start(store, handler) as late:
+        eventually(lambda: late.followings[0].lease, "the lead")
+        token, query = control(store, "c").token_of(0), handler.query.to_json()
+        take_lease(store, Control("c"), holder="next", lease_s=30.0, query=query, over=token)
+        late.followings[0].recorder.refresh()
+    assert control(store, "c").leases[0].holder == "next"

@@ -46,11 +46,12 @@ def take_lease(
 
 
 @decision
-def release_lease(control: Control, *, token: int, number: int = 0) -> recorded.LeaseReleased | None:
+def release_lease(control: Control, *, holder: str, number: int = 0) -> recorded.LeaseReleased | None:
+    """Lead the partition no longer, unless another process has taken the lease meanwhile."""
     lease = control.leases.get(number)
-    if lease is None or lease.token != token or lease.holder is None:
+    if lease is None or lease.holder != holder:
         return None
-    return recorded.LeaseReleased(control.consumer, lease.holder, number)
+    return recorded.LeaseReleased(control.consumer, holder, number)
 
 
 @decision

@@ -264,8 +264,8 @@ class Following:
         try:
             if not lease.lost:
                 lease.beat(self.position)
-                token = self.recorder.control.token_of(self.number)
-                release_lease(self.recorder.store, Control(self.consumer.name), token=token, number=self.number)
+                holder = self._around.presence.holder
+                release_lease(self.recorder.store, Control(self.consumer.name), holder=holder, number=self.number)
         except (LeaseLost, StoreClosed) as error:
             log.info("consumer %r: its lease was not released: %s", lease.name, error)
         except FencepostError as error:  # `tick` tries again

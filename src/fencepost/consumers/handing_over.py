@@ -148,5 +148,5 @@ class Builder:
         self._beating.join()
         self._target.close()
         if not self._lease.lost:
-            release_lease(self._store, Control(self._model.name), token=self._lease.token)
+            release_lease(self._store, Control(self._model.name), holder=self._presence.holder)
         self._presence.end()

@@ -35,12 +35,14 @@ class Sessions:
         self.store = store
         self.upto = 0
         self.slots: dict[int, int] = {}  # 0 for a slot that was given back
+        self.started_s: dict[int, float] = {}  # when the newest session of each slot began, in seconds since 1970
 
     def refresh(self) -> None:
         reading = self.store.read(Query.of(types=PRESENCE), after=self.upto)
         for event in reading:
             slot = next(int(tag.partition(":")[2]) for tag in event.tags if tag.startswith(f"{RUNNER}:"))
             self.slots[slot] = event.position if event.type == "fencepost.RunnerStarted" else 0
+            self.started_s[slot] = event.recorded_at.timestamp()
         self.upto = max(self.upto, reading.head)
 
     def heartbeat(self, slot: int) -> int:
@@ -84,8 +86,10 @@ class Presence:
     def _is_free(self, slot: int) -> bool:
         if not self._sessions.slots.get(slot):
             return True
-        # Clocks may differ, but a mistake costs no more than a change of leaders: a replaced process writes nothing.
-        return time.time() - self._sessions.heartbeat(slot) / 1000 > ABANDONED_S + self._lease_s
+        # A session that has just begun has no heartbeat of its own yet. Clocks may differ, but a mistake costs no more
+        # than a change of leaders: a replaced process writes nothing.
+        last_s = max(self._sessions.heartbeat(slot) / 1000, self._sessions.started_s[slot])
+        return time.time() - last_s > ABANDONED_S + self._lease_s
 
     def _condition(self, slot: int, after: int) -> AppendCondition:
         return AppendCondition(Query.of(types=PRESENCE, tags={f"{RUNNER}:{slot}"}), after=after)
