@@ -10,6 +10,7 @@ import grpc
 import httpx
 import pytest
 from tests.consumers.conftest import postgres_url  # noqa: F401 - a fixture
+from tests.support.process_table import process
 
 import fencepost
 from fencepost.server.access import Right
@@ -18,7 +19,7 @@ from fencepost.server.umadb import messages
 
 from ..following import eventually
 from ..running import ServerProcess, free_port
-from ..test_workers import alive, children, counted, kill_workers_under_load
+from ..test_workers import children, counted, kill_workers_under_load
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_workers_end_when_the_first_process_is_killed(store_path: Path) -> None:
     with ServerProcess(store_path, "--workers", "2") as running:
         workers = children(running.process.pid)
         running.end(lambda process: process.kill())
-        eventually(lambda: not any(map(alive, workers)))
+        eventually(lambda: not any(map(process, workers)))
     with ServerProcess(store_path, "--workers", "2", port=running.port) as again:
         assert httpx.get(f"{again.url}/readyz").status_code == 200
 
