@@ -1,6 +1,5 @@
 """Fencepost: an event store with Dynamic Consistency Boundaries."""
 
-from .core.engine import Capability, Engine
 from .core.readings import Reading
 from .core.subscriptions import Subscription
 from .errors import (
@@ -13,24 +12,23 @@ from .errors import (
     IdsOverlap,
     InvalidInput,
     ReadingNotFinished,
+    RecordChanged,
     StoreClosed,
     StoreCorrupt,
     StoreError,
     StoreReadOnly,
     StoreUnavailable,
 )
-from .model import AppendCondition, Event, Placed, Query, QueryItem, RecordedAppend, SequencedEvent
-from .opening import open
-from .store import EventStore
+from .model import AppendCondition, Delete, Event, Placed, Put, Query, QueryItem, Record, SequencedEvent
+from .store import EventStore, Records, open
 
 __all__ = [
     "AccessDenied",
     "AppendCondition",
     "AppendRefused",
-    "Capability",
     "CheckpointBehind",
     "ConditionFailed",
-    "Engine",
+    "Delete",
     "Event",
     "EventStore",
     "FencepostError",
@@ -38,11 +36,14 @@ __all__ = [
     "IdsOverlap",
     "InvalidInput",
     "Placed",
+    "Put",
     "Query",
     "QueryItem",
     "Reading",
     "ReadingNotFinished",
-    "RecordedAppend",
+    "Record",
+    "RecordChanged",
+    "Records",
     "SequencedEvent",
     "StoreClosed",
     "StoreCorrupt",

@@ -1,69 +1,218 @@
 """The store for asyncio: `AsyncEventStore` has the methods of `EventStore`, to be awaited.
 
-Both stores are thin faces of the same core (`core/service.py`, `core/async_service.py`). Blocking calls run in a few
-threads of the store. A live subscription occupies no thread.
+Both stores use the same core, and their appends join the same group commit. Blocking calls run in a few threads of the
+store. A live subscription occupies no thread. An asyncio store belongs to the event loop that opened it: on any other
+loop its methods raise `StoreClosed`.
+
+A task that appends joins the queue of the group commit. If it must lead, a thread of the store leads for it: one thread
+commits for all tasks that append meanwhile, so a thousand waiting tasks cost one thread switch for each batch. If the
+engine declares `Capability.ASYNC_COMMIT`, another task on the loop leads, with no switch at all. The caller's task does
+not lead itself, since it may be cancelled.
 
 Cancelling an `append` withdraws it if no batch has taken it yet. Then it is not stored and never will be. Otherwise the
 append is stored as a whole or refused, and the cancelled task does not learn which. To find out, append again with the
-same event ids. The contract suite runs against this store as well (`fencepost.testing.Awaitable`).
+same event ids. The contract suite runs against this store as well (`fencepost.testing.Awaitable`), and
+tests/unit/test_aio.py checks what differs: tasks, threads and the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
-from typing import Any
+from typing import Any, Final, TypeVar, Unpack, overload
 
+from .core.address import open_engine
 from .core.arguments import checked_append, checked_range, checked_timeout
-from .core.async_service import AsyncStoreService
-from .core.engine import Capability, Engine, ReadStart
-from .core.judging import Append, Verdict
+from .core.engine import Capability, Engine, ReadStart, record_pages
+from .core.group_commit import Batcher, Outcome, Pending, Request
+from .core.interrupts import shielded
+from .core.options import FoundationDBOptions, MemoryOptions, PostgresOptions, RemoteOptions, SqliteOptions
+from .core.owner import CLOSED
 from .core.readings import Extent, Pages
-from .core.restoring import checked_restore
+from .core.record_keys import CHECKPOINTS, RECORDS, named, position_of
 from .core.subscriptions import Feed, FeedReader
+from .core.verdicts import Append, Verdict
 from .errors import ReadingNotFinished, StoreClosed
-from .interrupts import shielded
-from .model import AppendCondition, Event, Placed, Query, RecordedAppend, SequencedEvent, checked_name
-from .opening import open_engine
-from .store import EventStore
+from .model import (
+    AppendCondition,
+    Delete,
+    Event,
+    Placed,
+    Put,
+    Query,
+    Record,
+    SequencedEvent,
+    checked_name,
+    checked_prefix,
+)
+from .store import EventStore, Place, parts_of
 
-__all__ = ["AsyncEventStore", "AsyncReading", "AsyncSubscription", "open"]
+__all__ = ["AsyncEventStore", "AsyncReading", "AsyncRecords", "AsyncSubscription", "open"]
+
+Result = TypeVar("Result")
+
+THREADS: Final = 8  # one leads the commits, the others read
+OTHER_LOOP: Final = (
+    "the store was opened on another event loop, and belongs to it; open a store on each loop, or use "
+    "`store.blocking` in threads"
+)
 
 
-async def open(address: str | os.PathLike[str], **options: Any) -> AsyncEventStore:
-    """Open the store at the address; see `fencepost.open`.
+@overload
+def open(address: Place, **options: Unpack[MemoryOptions]) -> StoreOpener: ...
+@overload
+def open(address: Place, **options: Unpack[SqliteOptions]) -> StoreOpener: ...
+@overload
+def open(address: Place, **options: Unpack[PostgresOptions]) -> StoreOpener: ...
+@overload
+def open(address: Place, **options: Unpack[FoundationDBOptions]) -> StoreOpener: ...
+@overload
+def open(address: Place, **options: Unpack[RemoteOptions]) -> StoreOpener: ...
+def open(address: Place, **options: Any) -> StoreOpener:
+    """Open the store at the address on the running event loop; see `fencepost.open`.
 
-    `async with await fencepost.aio.open("wallet.db") as store: ...`
+    `async with fencepost.aio.open("wallet.db") as store: ...`, or `store = await fencepost.aio.open("wallet.db")`.
     """
-    loop = asyncio.get_running_loop()
-    return AsyncEventStore(await loop.run_in_executor(None, lambda: open_engine(address, **options)))
+    return StoreOpener(partial(open_engine, address, **options))
+
+
+class StoreOpener:
+    """What `fencepost.aio.open` returns: await it, or use it with `async with`."""
+
+    def __init__(self, open_engine: Callable[[], Engine]) -> None:
+        self._open_engine = open_engine
+        self._store: AsyncEventStore | None = None
+
+    async def _opened(self) -> AsyncEventStore:
+        loop = asyncio.get_running_loop()
+        self._store = AsyncEventStore(await loop.run_in_executor(None, self._open_engine))
+        return self._store
+
+    def __await__(self) -> Generator[Any, None, AsyncEventStore]:
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> AsyncEventStore:
+        return await self._opened()
+
+    async def __aexit__(self, *exc: object) -> None:
+        assert self._store is not None
+        await self._store.close()
+
+
+class Threads(ThreadPoolExecutor):
+    """The threads of a store in which blocking calls of tasks run."""
+
+    def submit(self, call: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
+        try:
+            with shielded:
+                # In the context of the task, so that its trace goes on in the thread.
+                return super().submit(copy_context().run, call, *args, **kwargs)
+        except RuntimeError:  # the executor has been shut down
+            raise StoreClosed(CLOSED) from None
+
+    def run(self, call: Callable[..., Result], /, *args: Any) -> asyncio.Future[Result]:
+        """A future for the result, on the running event loop."""
+        return asyncio.wrap_future(self.submit(call, *args))
+
+
+class TaskPending(Pending[Request, Outcome]):
+    """A queued request whose caller is a task. If it must lead, a thread of the store leads for it.
+
+    With `act`, which runs a batch on the event loop, another task on the loop leads if the request must lead when it is
+    queued.
+    """
+
+    __slots__ = ("_act", "_batcher", "_future", "_leading", "_loop", "_thread", "_threads", "on_loop")
+
+    def __init__(
+        self,
+        request: Request,
+        batcher: Batcher[Request, Outcome],
+        threads: Threads,
+        act: Callable[[Sequence[Request]], Awaitable[Sequence[Outcome]]] | None,
+    ) -> None:
+        super().__init__(request)
+        self._batcher = batcher
+        self._threads = threads
+        self._act = act
+        self._leading: asyncio.Task[None] | None = None  # the event loop itself keeps no strong reference to it
+        self.on_loop = False
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._future: asyncio.Future[None] = self._loop.create_future()
+
+    async def run(self) -> Outcome:
+        """Queue the request and await its outcome. Cancelling this withdraws the request if no leader has taken it."""
+        try:
+            if not self._batcher.follow(self):
+                with shielded:
+                    if self._batcher.enqueue(self):
+                        self._start_to_lead()
+            await self._future
+            return self.result()
+        except asyncio.CancelledError:
+            self._batcher.withdraw(self)
+            raise
+
+    def wake(self) -> None:
+        """Called by the leader. A request that is not decided was appointed, so a thread of the store leads for it."""
+        if not self.decided and self._lead_in_thread():
+            return
+        if threading.get_ident() == self._thread:
+            self._finish()
+        else:
+            with suppress(RuntimeError):  # the loop is closed, so no task waits there
+                self._loop.call_soon_threadsafe(self._finish)
+
+    def _start_to_lead(self) -> None:
+        if self._act is not None:
+            self._leading = self._loop.create_task(self._batcher.lead_async(self, self._act))
+            self.on_loop = True
+            # A task that is cancelled before its first step still has the lead.
+            self._leading.add_done_callback(lambda _: self._batcher.resign(self))
+        elif not self._lead_in_thread():
+            self._batcher.withdraw(self)
+            self._batcher.resign(self)
+            self._finish()
+
+    def _lead_in_thread(self) -> bool:
+        """Start a thread that leads. False: the store is closed, which is now the request's error."""
+        try:
+            self._threads.submit(lambda: self._batcher.lead(self, keep=True))
+        except StoreClosed as error:
+            self.error = error
+            return False
+        return True
+
+    def _finish(self) -> None:
+        if not self._future.done():
+            with suppress(RuntimeError):  # as above
+                self._future.set_result(None)
 
 
 class AsyncEventStore:
-    """An `EventStore` whose calls are awaited. Made by `fencepost.aio.open`."""
+    """An `EventStore` whose calls are awaited. Made by `fencepost.aio.open`, on the event loop that it belongs to."""
 
     def __init__(self, engine: Engine) -> None:
-        self._service = AsyncStoreService(engine)
-        self._closed = False
-
-    @property
-    def engine(self) -> Engine:
-        """As `EventStore.engine`."""
-        return self._service.engine
+        self._loop = asyncio.get_running_loop()
+        self._store = EventStore(engine)
+        self._commits, self._owner = parts_of(self._store)
+        self._engine = engine
+        self._capable: Any = engine
+        self._reads_async = Capability.ASYNC_READ in engine.capabilities
+        self._commits_async = Capability.ASYNC_COMMIT in engine.capabilities
+        self._threads = Threads(THREADS, thread_name_prefix="fencepost-aio")
 
     @property
     def blocking(self) -> EventStore:
         """This store for code that runs in threads. Its appends join the same group commit; closing it closes both."""
-        return EventStore(self._service)
-
-    @property
-    def capabilities(self) -> Capability:
-        """As `EventStore.capabilities`."""
-        return self._service.capabilities
+        return self._store
 
     async def append(
         self,
@@ -72,21 +221,27 @@ class AsyncEventStore:
         *,
         unless: Query | None = None,
         checkpoint: tuple[str, int] | None = None,
+        records: Iterable[Put | Delete] = (),
     ) -> Placed:
         """As `EventStore.append`. When cancelled: see the module's documentation."""
-        return await self._service.append_async(checked_append(events, condition, unless, checkpoint))
-
-    async def append_each(self, appends: Iterable[Append]) -> list[Verdict]:
-        """As `EventStore.append_each`."""
-        checked = [checked_append(each.events, each.conditions, each.unless, each.checkpoint) for each in appends]
-        return await self._service.run(self._service.commit_each, checked)
+        append = checked_append(events, condition, unless, checkpoint, records)
+        self._check()
+        commits = self._commits
+        if commits.groups:
+            act = self._commit_on_loop if self._commits_async else None
+            verdict = await TaskPending(append, commits, self._threads, act).run()
+        elif self._commits_async:
+            [verdict] = await self._commit_on_loop((append,))
+        else:
+            verdict = await self._run(commits.run, append)
+        return verdict if isinstance(verdict, Placed) else await self._run(commits.result, verdict)
 
     def read(
         self,
         query: Query | None = None,
         *,
         after: int = 0,
-        upto: int | None = None,
+        up_to: int | None = None,
         limit: int | None = None,
         backwards: bool = False,
     ) -> AsyncReading:
@@ -95,52 +250,106 @@ class AsyncEventStore:
         The reading begins when its first event is asked for. `reading = await store.read(...)` begins it at once, so
         that `reading.head` is known before the first event.
         """
-        query = checked_range(query, after, upto, limit)
-        self._service.check_open()
-        begin = partial(self._service.begin_async, query, after=after, upto=upto, limit=limit, backwards=backwards)
-        return AsyncReading(begin, self._service.run, limit, backwards)
+        query, after, up_to = checked_range(query, after, up_to, limit)
+        self._check()
+        begin = partial(self._begin, query, after=after, up_to=up_to, limit=limit, backwards=backwards)
+        return AsyncReading(begin, self._run, limit, backwards)
 
     async def head(self) -> int:
         """As `EventStore.head`."""
-        return await self._service.run(self._service.engine.head)
+        return await self._run(self._engine.head)
 
     def subscribe(
-        self, query: Query | None = None, *, after: int = 0, timeout: float | None = None
+        self, query: Query | None = None, *, after: int = 0, timeout_s: float | None = None
     ) -> AsyncSubscription:
         """As `EventStore.subscribe`: `async for event in store.subscribe(...)`."""
-        query = checked_range(query, after, None, None)
-        checked_timeout(timeout)
-        self._service.check_open()
-        return AsyncSubscription(partial(self._service.feed, query, after), after, timeout, self._service.run)
+        query, after, _ = checked_range(query, after, None, None)
+        timeout_s = checked_timeout(timeout_s)
+        self._check()
+        return AsyncSubscription(partial(self._store._feed, query, after), after, timeout_s, self._run)
 
     async def checkpoint(self, name: str) -> int:
         """As `EventStore.checkpoint`."""
-        checked_name(name, "checkpoint")
-        return await self._service.run(self._service.engine.checkpoint, name)
+        name = checked_name(name, "checkpoint")
+        return position_of(await self._run(self._engine.record, CHECKPOINTS + name))
 
-    async def recorded(self, *, after: int = 0, upto: int | None = None) -> AsyncIterator[RecordedAppend]:
-        """As `EventStore.recorded`: `async for append in store.recorded()`."""
-        checked_range(None, after, upto, None)
-        pages = await self._service.run(self._service.recorded, after, upto)
-        while (page := await self._service.run(next, pages, None)) is not None:
-            for append in page:
-                yield append
-
-    async def restore(self, events: Iterable[SequencedEvent], appends: Iterable[RecordedAppend] = ()) -> None:
-        """As `EventStore.restore`."""
-        await self._service.run(lambda: self._service.restore(*checked_restore(events, appends)))
+    @property
+    def records(self) -> AsyncRecords:
+        """As `EventStore.records`."""
+        return AsyncRecords(self)
 
     async def close(self) -> None:
-        """As `EventStore.close`."""
-        if not self._closed:
-            self._closed = True
-            await self._service.close_async()
+        """As `EventStore.close`. This may be called on any event loop."""
+        with suppress(StoreClosed):  # closed already
+            await self._threads.run(self._store.close)
+        self._threads.shutdown(wait=False)
 
     async def __aenter__(self) -> AsyncEventStore:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+    def _check(self) -> None:
+        self._owner.check()
+        if asyncio.get_running_loop() is not self._loop:
+            raise StoreClosed(OTHER_LOOP)
+
+    async def _run(self, call: Callable[..., Result], /, *args: Any) -> Result:
+        """Run a blocking call in a thread of the store."""
+        self._check()
+        return await self._threads.run(call, *args)
+
+    async def _commit_on_loop(self, appends: Sequence[Append]) -> Sequence[Verdict]:
+        return await self._commits.commit_async(appends, self._threads.run)
+
+    async def _begin(
+        self, query: Query, *, after: int, up_to: int | None, limit: int | None, backwards: bool
+    ) -> ReadStart:
+        self._check()
+        if self._reads_async:
+            start: ReadStart = await self._capable.begin_async(
+                query, after=after, up_to=up_to, limit=limit, backwards=backwards, in_thread=self._run
+            )
+            return start
+
+        def begin() -> ReadStart:
+            start = self._store._begin(query, after=after, up_to=up_to, limit=limit, backwards=backwards)
+            return start.with_first_page()
+
+        return await self._run(begin)
+
+
+class AsyncRecords:
+    """As `Records`, with calls that are awaited."""
+
+    def __init__(self, store: AsyncEventStore) -> None:
+        self._store = store
+
+    async def get(self, name: str) -> Record | None:
+        """As `Records.get`."""
+        name = checked_name(name, "name")
+        store = self._store
+        stored = await store._run(store._engine.record, RECORDS + name)
+        return None if stored is None else named(stored)
+
+    async def list(self, prefix: str = "") -> AsyncIterator[Record]:
+        """As `Records.list`: `async for record in store.records.list("consumers/")`."""
+        checked_prefix(prefix)
+        pages = Pages(record_pages(self._store._engine, RECORDS + prefix))
+        while (page := await self._store._run(next, pages, None)) is not None:
+            for record in page:
+                yield named(record)
+
+    async def put(self, name: str, value: bytes, *, expected: int) -> Record:
+        """As `Records.put`."""
+        change = Put(name, value, expected)
+        placed = await self._store.append((), records=(change,))
+        return Record(change.name, change.value, placed.revisions[0])
+
+    async def delete(self, name: str, *, expected: int) -> None:
+        """As `Records.delete`."""
+        await self._store.append((), records=(Delete(name, expected),))
 
 
 class AsyncReading:
@@ -166,11 +375,11 @@ class AsyncReading:
         return self._extent.head
 
     @property
-    def upto(self) -> int:
-        """The position up to which the reading reads: the head of the store when it began, or the given `upto`."""
+    def up_to(self) -> int:
+        """The position up to which the reading reads: the head of the store when it began, or the given `up_to`."""
         if self._extent is None:
-            raise ReadingNotFinished("upto: the reading has not begun; await it or iterate over it")
-        return self._extent.upto
+            raise ReadingNotFinished("up_to: the reading has not begun; await it or iterate over it")
+        return self._extent.up_to
 
     def __await__(self) -> Generator[Any, None, AsyncReading]:
         return self._begun().__await__()
@@ -217,21 +426,21 @@ class AsyncReading:
             start = await self._begin()
             self._page.extend(start.page)
             self._rest = None if start.rest is None else Pages(start.rest)
-            self._extent = Extent(start.upto, self._limit, self._backwards)
+            self._extent = Extent(start.up_to, self._limit, self._backwards)
         return self
 
 
 class AsyncSubscription(FeedReader):
-    """As `Subscription`: ends after `stop()`, when the store is closed, or `timeout` seconds after the last event."""
+    """As `Subscription`: ends after `stop()`, when the store is closed, or `timeout_s` seconds after the last event."""
 
     def __init__(
         self,
         subscribe: Callable[[Callable[[], None]], Feed],
         after: int,
-        timeout: float | None,
+        timeout_s: float | None,
         run: Callable[..., Any],
     ) -> None:
-        super().__init__(after, timeout)
+        super().__init__(after, timeout_s)
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
         self._feed = subscribe(setter_of(self._ready, self._loop))

@@ -11,7 +11,7 @@ bucket that it belongs to. A query reads one bucket for each item and type:
 
 The equivalence is the theorem `exact` in proofs/. An event with n tags writes 2 * 2^n buckets.
 That is cheap in memory for a few tags, and too much to store. Two ways to avoid it are proven as
-well. When no item names more than k tags, subsets of up to k tags are enough (`exact_upto`). And
+well. When no item names more than k tags, subsets of up to k tags are enough (`exact_up_to`). And
 `write_keys` and `read_keys` are a linear cover (`linear_cover`): they have a common key whenever
 the event matches, and sometimes when it does not, so `matches` must confirm each hit.
 """
@@ -34,14 +34,14 @@ Classified: TypeAlias = Event | SequencedEvent
 """An event, of which the kernel uses the type and the tags."""
 
 
-def write_buckets(event: Classified, *, upto: int | None = None) -> Iterator[Bucket]:
-    """Every bucket that the event belongs to, or those of up to `upto` tags.
+def write_buckets(event: Classified, *, up_to: int | None = None) -> Iterator[Bucket]:
+    """Every bucket that the event belongs to, or those of up to `up_to` tags.
 
     >>> from fencepost import Event
     >>> list(write_buckets(Event("Opened", tags={"wallet:1"})))
     [((), 'Opened'), ((), None), (('wallet:1',), 'Opened'), (('wallet:1',), None)]
     """
-    for tags in subsets(sorted(event.tags), upto=upto):
+    for tags in subsets(sorted(event.tags), up_to=up_to):
         yield tags, event.type
         yield tags, ANY
 
@@ -88,8 +88,8 @@ def read_keys(item: QueryItem) -> Iterator[Key]:
         yield ALL
 
 
-def subsets(tags: Iterable[str], *, upto: int | None = None) -> Iterator[tuple[str, ...]]:
-    """All subsets, or those of at most `upto` tags, the empty one first. Each keeps the order of the tags."""
+def subsets(tags: Iterable[str], *, up_to: int | None = None) -> Iterator[tuple[str, ...]]:
+    """All subsets, or those of at most `up_to` tags, the empty one first. Each keeps the order of the tags."""
     tags = tuple(tags)
-    largest = len(tags) if upto is None else min(upto, len(tags))
+    largest = len(tags) if up_to is None else min(up_to, len(tags))
     return chain.from_iterable(combinations(tags, size) for size in range(largest + 1))

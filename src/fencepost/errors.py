@@ -5,7 +5,8 @@
     ├── AppendRefused                 the store works and refused the append; nothing was written
     │   ├── ConditionFailed           an event after the condition's `after` matches its query
     │   ├── IdsOverlap                some of the append's ids are stored already, others are not
-    │   └── CheckpointBehind          the checkpoint would not grow
+    │   ├── CheckpointBehind          the checkpoint would not grow
+    │   └── RecordChanged             a record does not have the expected revision
     ├── ReadingNotFinished            the head of a reading with a limit is not known yet
     └── StoreError                    the storage failed
         ├── StoreClosed               used after close(), or opened before this process was forked
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 if TYPE_CHECKING:
-    from .model import AppendCondition, SequencedEvent
+    from .model import AppendCondition, Record, SequencedEvent
 
 
 class FencepostError(Exception):
@@ -92,6 +93,21 @@ class CheckpointBehind(AppendRefused):
         )
         self.name = name
         self.position = position
+        self.current = current
+
+
+class RecordChanged(AppendRefused):
+    """The record does not have the expected revision: another writer has changed, created or deleted it.
+
+    `current` is the record as it is now, or None if there is none.
+    """
+
+    def __init__(self, name: str, expected: int, current: Record | None) -> None:
+        found = "does not exist" if current is None else f"is at revision {current.revision}"
+        wanted = f"revision {expected} was expected" if expected else "it was expected not to exist"
+        super().__init__(f"record {name!r} {found}, and {wanted}; read it and decide again")
+        self.name = name
+        self.expected = expected
         self.current = current
 
 

@@ -1,7 +1,7 @@
 """The interface between the store and its engines: what every engine must offer, and what it may offer besides.
 
 An engine does only what differs from storage to storage: commit a batch, scan, report the head, wait for a new head,
-keep checkpoints. The core does everything else once. An engine declares what else it can do in one value,
+keep records. The core does everything else once. An engine declares what else it can do in one value,
 `capabilities`. Each capability has a protocol here, and `supported` is the one place that checks an engine against
 them. `fencepost.testing` has the suite that an engine must pass, and an engine that injects faults into every method;
 tests/unit/test_faults.py fails if a capability is not covered there.
@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from enum import Flag, auto
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from ..model import Query, RecordedAppend, SequencedEvent
-from .judging import Append, Verdict
+from ..model import Query, Record, RecordedAppend, SequencedEvent
+from .record_keys import PAGE_RECORDS
+from .verdicts import Append, Verdict
 
 Result = TypeVar("Result")
 
@@ -27,7 +28,7 @@ class Capability(Flag):
     BEGIN = auto()  # reads the head and the first page in one step
     ASYNC_READ = auto()  # begins a reading on an event loop, without a thread
     ASYNC_COMMIT = auto()  # commits on an event loop, without a thread
-    RECORD = auto()  # keeps the conditions of appends, if opened with `record_conditions=True`
+    RECORDED_APPENDS = auto()  # keeps the conditions of appends, if opened with `record_conditions=True`
     RESTORE = auto()  # stores events of another store with their positions and times
 
 
@@ -47,11 +48,11 @@ class Engine(Protocol):
         """
 
     def scan(
-        self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
+        self, query: Query, *, after: int, up_to: int, limit: int | None = None, backwards: bool = False
     ) -> Iterator[Sequence[SequencedEvent]]:
-        """The matching events with after < position <= upto, in pages that are not empty.
+        """The matching events with after < position <= up_to, in pages that are not empty.
 
-        `upto` is at most a head that this engine has reported. At most a page is held in memory.
+        `up_to` is at most a head that this engine has reported. At most a page is held in memory.
         """
 
     def head(self) -> int:
@@ -63,8 +64,11 @@ class Engine(Protocol):
     def interrupt(self) -> None:
         """Make every `wait` return now."""
 
-    def checkpoint(self, name: str) -> int:
-        """The position of the checkpoint, 0 if it was never set."""
+    def record(self, key: str) -> Record | None:
+        """The record with this key, which is its name here: `core/record_keys.py` says what a key is."""
+
+    def records(self, prefix: str, *, after: str, limit: int) -> Sequence[Record]:
+        """The first records whose keys begin with `prefix` and come after `after`, by key; fewer than `limit`: all."""
 
     def close(self) -> None: ...
 
@@ -72,7 +76,7 @@ class Engine(Protocol):
 class ReadStart(NamedTuple):
     """The start of a reading: the position up to which it reads, its first page, and an iterator over the others."""
 
-    upto: int
+    up_to: int
     page: Sequence[SequencedEvent]  # may be empty
     rest: Iterator[Sequence[SequencedEvent]] | None  # None if there is no other page
 
@@ -81,7 +85,7 @@ class ReadStart(NamedTuple):
         if self.page or self.rest is None:
             return self
         page = next(self.rest, None)
-        return ReadStart(self.upto, (), None) if page is None else ReadStart(self.upto, page, self.rest)
+        return ReadStart(self.up_to, (), None) if page is None else ReadStart(self.up_to, page, self.rest)
 
 
 class InThread(Protocol):
@@ -92,14 +96,14 @@ class InThread(Protocol):
 
 @runtime_checkable
 class SupportsBegin(Protocol):
-    def begin(self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool) -> ReadStart:
-        """As `head`, followed by `scan` up to that head, or up to `upto` if it is lower."""
+    def begin(self, query: Query, *, after: int, up_to: int | None, limit: int | None, backwards: bool) -> ReadStart:
+        """As `head`, followed by `scan` up to that head, or up to `up_to` if it is lower."""
 
 
 @runtime_checkable
 class SupportsAsyncRead(Protocol):
     async def begin_async(
-        self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool, in_thread: InThread
+        self, query: Query, *, after: int, up_to: int | None, limit: int | None, backwards: bool, in_thread: InThread
     ) -> ReadStart:
         """As `SupportsBegin.begin` and `with_first_page`. Calls that would block the loop go through `in_thread`."""
 
@@ -111,11 +115,11 @@ class SupportsAsyncCommit(Protocol):
 
 
 @runtime_checkable
-class SupportsRecord(Protocol):
+class SupportsRecordedAppends(Protocol):
     """The conditions of an append are stored in the same transaction as its events."""
 
-    def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
-        """The recorded appends with after < last <= upto, in order, in pages that are not empty."""
+    def recorded(self, *, after: int, up_to: int) -> Iterator[Sequence[RecordedAppend]]:
+        """The recorded appends with after < last <= up_to, in order, in pages that are not empty."""
 
 
 @runtime_checkable
@@ -133,9 +137,19 @@ PROTOCOLS: Final[dict[Capability, type]] = {
     Capability.BEGIN: SupportsBegin,
     Capability.ASYNC_READ: SupportsAsyncRead,
     Capability.ASYNC_COMMIT: SupportsAsyncCommit,
-    Capability.RECORD: SupportsRecord,
+    Capability.RECORDED_APPENDS: SupportsRecordedAppends,
     Capability.RESTORE: SupportsRestore,
 }
+
+
+def record_pages(engine: Engine, prefix: str) -> Iterator[Sequence[Record]]:
+    """The records whose keys begin with the prefix, by key, in pages."""
+    after = ""
+    while page := engine.records(prefix, after=after, limit=PAGE_RECORDS):
+        yield page
+        if len(page) < PAGE_RECORDS:
+            return
+        after = page[-1].name
 
 
 def supported(engine: Engine) -> Capability:

@@ -12,9 +12,9 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from ..errors import ReadingNotFinished, StoreError
-from ..interrupts import shielded
 from ..model import SequencedEvent
 from .engine import ReadStart
+from .interrupts import shielded
 
 Element = TypeVar("Element")
 
@@ -50,11 +50,11 @@ class Pages(Generic[Element]):
 class Extent:
     """The position up to which a reading is complete, as `Reading.head` describes it."""
 
-    def __init__(self, upto: int, limit: int | None, backwards: bool) -> None:
-        self.upto = upto
+    def __init__(self, up_to: int, limit: int | None, backwards: bool) -> None:
+        self.up_to = up_to
         self._rest = limit
         self._backwards = backwards
-        self._head = upto if limit is None else None
+        self._head = up_to if limit is None else None
 
     @property
     def head(self) -> int:
@@ -73,7 +73,7 @@ class Extent:
 
     def end(self) -> None:
         if self._head is None:
-            self._head = self.upto
+            self._head = self.up_to
 
 
 class Reading:
@@ -83,7 +83,7 @@ class Reading:
     """
 
     def __init__(self, start: ReadStart, limit: int | None, backwards: bool) -> None:
-        self._extent = Extent(start.upto, limit, backwards)
+        self._extent = Extent(start.up_to, limit, backwards)
         self._rest = None if start.rest is None else Pages(start.rest)
         events = chain.from_iterable(chain((start.page,), self._rest or ()))
         self._events = events if limit is None else self._limited(events)
@@ -92,7 +92,7 @@ class Reading:
     def head(self) -> int:
         """The position up to which the reading is complete.
 
-        Without a limit that is the head of the store, or `upto`, and known at once. With a limit it is known when the
+        Without a limit that is the head of the store, or `up_to`, and known at once. With a limit it is known when the
         iteration has ended: the last position delivered if the limit cut a forward reading short, else the head.
         """
         return self._extent.head

@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Final
 
-from ..errors import StoreClosed
-from ..interrupts import Wakeup, shielded
+from ..errors import StoreClosed, StoreCorrupt
 from ..model import Query, SequencedEvent
-from ..processes import Owner
 from .engine import Engine
-from .routing import Router
+from .interrupts import Wakeup, shielded
+from .owner import Owner
+from .router import Router
 
 BUFFER_EVENTS: Final = 1_024  # a feed that is further behind than this reads the log instead
 WAIT_S: Final = 1.0  # how often the follower checks whether any feed is left
@@ -44,17 +44,22 @@ class Follower:
 
     def join(self, feed: Feed) -> int:
         """Deliver to the feed from now on. It will get the matching events above the position returned."""
-        with self._lock:
-            if self._closed:
-                feed.stop()
-            elif feed not in self._feeds:
-                if self._thread is None:
-                    self.position = self._engine.head()
+        head: int | None = None
+        while True:
+            with self._lock:
+                if self._closed:
+                    feed.stop()
+                    return self.position
+                if self._thread is None and head is not None:
+                    self.position = head
                     self._thread = threading.Thread(target=self._follow, name="fencepost-follower", daemon=True)
                     self._thread.start()
-                self._feeds.add(feed)
-                self._router.add(feed.query, feed)
-            return self.position
+                if self._thread is not None:
+                    if feed not in self._feeds:
+                        self._feeds.add(feed)
+                        self._router.add(feed.query, feed)
+                    return self.position
+            head = self._engine.head()  # without the lock: the engine may wait, and a signal handler may subscribe then
 
     def leave(self, feed: Feed) -> None:
         with self._lock:
@@ -95,7 +100,7 @@ class Follower:
                     position = self.position
                 head = self._engine.wait(position, WAIT_S)
                 if head > position:
-                    for page in self._engine.scan(Query.all(), after=position, upto=head):
+                    for page in self._engine.scan(Query.all(), after=position, up_to=head):
                         self._deliver(page)
                     with self._lock:
                         self.position = head
@@ -134,7 +139,7 @@ class Feed:
         self._owner = Owner()
         self._position = after
         self._past: Iterator[Sequence[SequencedEvent]] | None = None
-        self._past_upto = after
+        self._past_up_to = after
         self._fresh: deque[SequencedEvent] = deque()
         self._served = False
         self._error: Exception | None = None
@@ -223,16 +228,23 @@ class Feed:
         """A page from the log, up to where the follower takes over."""
         if self._past is None:
             self._served = True  # before joining, since the follower may reset it at once
-            self._past_upto = self._follower.join(self)
+            self._past_up_to = self._follower.join(self)
             if self.stopped:  # the store has been closed
                 return ()
             # The follower may lag behind the head. Include everything stored so far, even if the timeout is 0.
-            self._past_upto = max(self._past_upto, self._engine.head())
-            self._past = iter(self._engine.scan(self.query, after=self._position, upto=self._past_upto))
+            self._past_up_to = max(self._past_up_to, self._engine.head())
+            if self._position > self._past_up_to:
+                raise StoreCorrupt(
+                    f"a subscription cannot continue after position {self._position}, since the head of the log is "
+                    f"{self._past_up_to}: the log went back (an older backup was restored, or a failover has lost "
+                    "events), or the position is from another store; reset the checkpoint, after a check of what was "
+                    "derived from the log"
+                )
+            self._past = iter(self._engine.scan(self.query, after=self._position, up_to=self._past_up_to))
         page = next(self._past, None)
         if page is None:
             self._past = None
-            self._position = max(self._position, self._past_upto)
+            self._position = max(self._position, self._past_up_to)
             return ()
         self._position = page[-1].position
         return page
@@ -243,8 +255,8 @@ class FeedReader:
 
     _feed: Feed
 
-    def __init__(self, after: int, timeout: float | None) -> None:
-        self._timeout_s = timeout
+    def __init__(self, after: int, timeout_s: float | None) -> None:
+        self._timeout_s = timeout_s
         self._page: deque[SequencedEvent] = deque()
         self._delivered = after
 
@@ -268,13 +280,13 @@ class FeedReader:
 class Subscription(FeedReader):
     """Iterates over the events of a feed, and waits when there is no new event.
 
-    Iteration ends after `stop()`, from any thread, when the store is closed, or when no event has come for `timeout`
-    seconds. After a timeout or an interrupt, iterating again continues where it ended. Each event is delivered once,
-    whenever Ctrl-C comes.
+    Iteration ends after `stop()`, from any thread, when the store is closed, or when no event has come for
+    `timeout_s` seconds. After a timeout or an interrupt, iterating again continues where it ended. Each event is
+    delivered once, whenever Ctrl-C comes.
     """
 
-    def __init__(self, subscribe: Callable[[Callable[[], None]], Feed], after: int, timeout: float | None) -> None:
-        super().__init__(after, timeout)
+    def __init__(self, subscribe: Callable[[Callable[[], None]], Feed], after: int, timeout_s: float | None) -> None:
+        super().__init__(after, timeout_s)
         self._ready = Wakeup()
         self._feed = subscribe(self._ready.set)
 

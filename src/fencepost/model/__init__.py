@@ -7,10 +7,11 @@ limits       how large each value may be
 checks       checks one field each, and returns the checked value or raises `InvalidInput`
 encodings    the stored forms of tags, metadata and times
 events       `Event`, to be appended, and `SequencedEvent`, as stored
+records      `Record`, and the changes that an append makes to records
 queries      `Query` and its items, `AppendCondition`, the results of appends, and their recorded conditions
 """
 
-from .checks import checked_all, checked_id, checked_name, checked_position, checked_tags, checked_type
+from .checks import checked_all, checked_id, checked_name, checked_position, checked_prefix, checked_tags, checked_type
 from .encodings import decode_metadata, decode_moment, decode_tags, encode_metadata, encode_moment, encode_tags
 from .events import Event, SequencedEvent, event_of
 from .limits import MAX_APPEND_BYTES, MAX_BUCKETS, MAX_EVENTS, MAX_ITEMS, MAX_POSITION
@@ -24,6 +25,7 @@ from .queries import (
     item_of,
     query_of_items,
 )
+from .records import Delete, Put, Record
 
 __all__ = [
     "MAX_APPEND_BYTES",
@@ -32,16 +34,20 @@ __all__ = [
     "MAX_ITEMS",
     "MAX_POSITION",
     "AppendCondition",
+    "Delete",
     "Event",
     "Placed",
+    "Put",
     "Query",
     "QueryItem",
+    "Record",
     "RecordedAppend",
     "SequencedEvent",
     "checked_all",
     "checked_id",
     "checked_name",
     "checked_position",
+    "checked_prefix",
     "checked_tags",
     "checked_type",
     "decode_metadata",

@@ -35,7 +35,7 @@ def encode_metadata(metadata: Mapping[str, str]) -> str | None:
     return encode_json(metadata).decode() if metadata else None
 
 
-def decode_metadata(text: str | None) -> Mapping[str, str]:
+def decode_metadata(text: str | None) -> dict[str, str]:
     return _decode_mapping(text) if text else {}
 
 

@@ -1,18 +1,22 @@
 """Events: `Event` is what a caller appends, `SequencedEvent` is what a store returns.
 
 A program may read millions of events at once and use few fields of each. So a `SequencedEvent` keeps the stored form of
-its tags, time, id and metadata, and decodes each when it is first accessed. tests/unit/test_model.py holds that an
+its tags, time, id and metadata, and decodes each when it is first accessed. tests/unit/test_model.py checks that an
 event in stored form equals the decoded one, and that a field that cannot be decoded raises `StoreCorrupt`.
+
+Neither kind of event can be changed. Metadata is kept as JSON text, and each access of `metadata` decodes a new dict.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
+from typing import final
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from ..errors import StoreCorrupt
 from .checks import checked_data, checked_id, checked_metadata, checked_tags, checked_type
@@ -27,7 +31,8 @@ from .encodings import (
 )
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@final
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class Event:
     """Something that happened, to be stored.
 
@@ -39,7 +44,8 @@ class Event:
     data: bytes
     tags: frozenset[str]
     id: UUID | None
-    metadata: Mapping[str, str] = field(hash=False)
+    raw_metadata: str | None
+    """The metadata in stored form: a JSON object, or None if it is empty."""
 
     def __init__(
         self,
@@ -55,7 +61,18 @@ class Event:
         put(self, "data", checked_data(data))
         put(self, "tags", checked_tags(tags, "tags"))
         put(self, "id", checked_id(id))
-        put(self, "metadata", checked_metadata(metadata) if metadata else {})
+        put(self, "raw_metadata", checked_metadata(metadata))
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """A new dict on each access; changing it does not change the event."""
+        return decode_metadata(self.raw_metadata)
+
+    def __repr__(self) -> str:
+        return (
+            f"Event(type={self.type!r}, data={self.data!r}, tags={sorted(self.tags)}, id={self.id}, "
+            f"metadata={self.metadata})"
+        )
 
 
 def event_of(type: str, data: bytes, tags: Iterable[str], metadata: Mapping[str, str] | None) -> Event:
@@ -65,16 +82,17 @@ def event_of(type: str, data: bytes, tags: Iterable[str], metadata: Mapping[str,
     put(event, "data", checked_data(data))
     put(event, "tags", checked_tags(tags, "tags"))
     put(event, "id", None)
-    put(event, "metadata", checked_metadata(metadata) if metadata else {})
+    put(event, "raw_metadata", checked_metadata(metadata))
     return event
 
 
-class SequencedEvent(msgspec.Struct, eq=False, gc=False):
+class SequencedEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A stored event: the fields of `Event`, with its position and the time at which it was stored.
 
     An engine creates it from the columns that it stores, in this order. Each `raw_` field holds the stored form until
-    the property of the same name is first accessed, and the decoded value from then on; an engine may pass either. Code
-    that copies or compares many events can use the `raw_` fields to save the decoding. Others use the properties.
+    the property of the same name is first accessed, and the decoded value from then on, except for metadata; an engine
+    may pass either. Code that copies or compares many events can use the `raw_` fields to save the decoding. Others use
+    the properties.
     """
 
     position: int
@@ -90,7 +108,8 @@ class SequencedEvent(msgspec.Struct, eq=False, gc=False):
         tags = self.raw_tags
         if isinstance(tags, str):
             try:
-                tags = self.raw_tags = decode_tags(tags)
+                tags = decode_tags(tags)
+                force_setattr(self, "raw_tags", tags)
             except NOT_DECODABLE as error:
                 raise self._corrupt("tags", error) from None
         return tags
@@ -100,7 +119,8 @@ class SequencedEvent(msgspec.Struct, eq=False, gc=False):
         moment = self.raw_recorded_at
         if isinstance(moment, int):
             try:
-                moment = self.raw_recorded_at = decode_moment(moment)
+                moment = decode_moment(moment)
+                force_setattr(self, "raw_recorded_at", moment)
             except NOT_DECODABLE as error:
                 raise self._corrupt("recorded_at", error) from None
         return moment
@@ -110,20 +130,20 @@ class SequencedEvent(msgspec.Struct, eq=False, gc=False):
         id = self.raw_id
         if isinstance(id, bytes):
             try:
-                id = self.raw_id = UUID(bytes=id)
+                id = UUID(bytes=id)
+                force_setattr(self, "raw_id", id)
             except NOT_DECODABLE as error:
                 raise self._corrupt("id", error) from None
         return id
 
     @property
-    def metadata(self) -> Mapping[str, str]:
+    def metadata(self) -> dict[str, str]:
+        """A new dict on each access; changing it does not change the event."""
         metadata = self.raw_metadata
-        if not isinstance(metadata, Mapping):
-            try:
-                metadata = self.raw_metadata = decode_metadata(metadata)
-            except NOT_DECODABLE as error:
-                raise self._corrupt("metadata", error) from None
-        return metadata
+        try:
+            return decode_metadata(metadata) if metadata is None or isinstance(metadata, str) else dict(metadata)
+        except NOT_DECODABLE as error:
+            raise self._corrupt("metadata", error) from None
 
     @property
     def stored(self) -> tuple[int, str, str, bytes, int, bytes | None, str | None]:

@@ -18,7 +18,10 @@ MAX_ITEMS: Final = 1_000  # in one query
 MAX_TYPES: Final = 1_000  # in one item
 MAX_BUCKETS: Final = 1_000  # in one query; each bucket costs one search
 MAX_CONDITION_BUCKETS: Final = 256  # in one append, for conditions and `unless` together: other appends wait
-MAX_NAME_BYTES: Final = 1_024  # of a checkpoint's name
+MAX_NAME_BYTES: Final = 1_024  # of a record or a checkpoint
+MAX_VALUE_BYTES: Final = 65_536  # of a record; larger values belong in events, or in a blob store
+MAX_RECORDS: Final = 64  # changed in one append, so that all of them fit into one request or transaction
+MAX_REVISION: Final = 2**63 - 2  # of a record: one less than the largest bigint, so that 1 can be added
 MAX_POSITION: Final = 2**96 - 1  # the widest positions are FoundationDB's versionstamps
 
 HOW_BUCKETS_COUNT: Final = "an item counts once for each of its types, or once if it names none"

@@ -11,8 +11,8 @@ that `from_json` undoes `to_json` and refuses every text that is not a query.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, final
 
 import msgspec
 
@@ -21,6 +21,7 @@ from .checks import checked_all, checked_position, checked_tags, checked_types, 
 from .limits import HOW_BUCKETS_COUNT, MAX_BUCKETS, MAX_ITEMS, MAX_TYPES
 
 
+@final
 @dataclass(frozen=True, slots=True, init=False)
 class QueryItem:
     """Matches an event whose type is one of `types` and which has ALL of `tags`.
@@ -46,6 +47,7 @@ def item_of(types: frozenset[str], tags: Iterable[str]) -> QueryItem:
     return item
 
 
+@final
 @dataclass(frozen=True, slots=True, init=False)
 class Query:
     """Matches an event that one of its items matches.
@@ -56,6 +58,13 @@ class Query:
     """
 
     items: tuple[QueryItem, ...]
+    buckets: int = field(compare=False, repr=False)
+    """The number of searches that the query takes: one for each item without types, else one for each type.
+
+    >>> (Query.of(types={"Opened", "Closed"}) | Query.of(tags={"wallet:w1"})).buckets
+    3
+    """
+    _known: frozenset[QueryItem] | None = field(compare=False, repr=False)  # the items, if `|` has looked for one
 
     def __init__(self, items: Iterable[QueryItem]) -> None:
         given = checked_all(items, "items", QueryItem)
@@ -63,10 +72,10 @@ class Query:
             raise InvalidInput("items", "a query needs at least 1 item; Query.all() matches every event")
         if len(given) > MAX_ITEMS:
             raise InvalidInput("items", f"{len(given)} items, the limit is {MAX_ITEMS}")
-        # One item is within the limit, because its types are.
-        if len(given) > 1 and (buckets := _count_buckets(given)) > MAX_BUCKETS:
+        buckets = _count_buckets(given)
+        if buckets > MAX_BUCKETS:
             raise InvalidInput("items", f"{buckets} buckets, the limit is {MAX_BUCKETS}; {HOW_BUCKETS_COUNT}")
-        object.__setattr__(self, "items", given)
+        _fill(self, given, buckets, None)
 
     @classmethod
     def all(cls) -> Query:
@@ -81,16 +90,18 @@ class Query:
     def __or__(self, other: Query) -> Query:
         if not isinstance(other, Query):
             return NotImplemented
-        return Query(dict.fromkeys(self.items + other.items))
-
-    @property
-    def buckets(self) -> int:
-        """The number of searches that the query takes: one for each item without types, else one for each type.
-
-        >>> (Query.of(types={"Opened", "Closed"}) | Query.of(tags={"wallet:w1"})).buckets
-        3
-        """
-        return _count_buckets(self.items)
+        known = frozenset(self.items) if self._known is None else self._known
+        added = [item for item in other.items if item not in known]
+        items = (*self.items, *added)
+        buckets = self.buckets + _count_buckets(added)
+        known = known.union(added)
+        if len(known) < len(items):  # one of the queries names an item twice
+            items = tuple(dict.fromkeys(items))
+            buckets = _count_buckets(items)
+        if len(items) > MAX_ITEMS or buckets > MAX_BUCKETS:
+            return Query(items)  # raises the error
+        # The new query keeps what this one has looked up, so that many queries are joined in linear time.
+        return _fill(object.__new__(Query), items, buckets, known)
 
     @property
     def matches_all(self) -> bool:
@@ -107,6 +118,7 @@ class Query:
         return _query_from_builtins(_parsed(text, "query"), "query")
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class AppendCondition:
     """The append fails if an event after position `after` matches the query."""
@@ -115,9 +127,9 @@ class AppendCondition:
     after: int = 0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.fail_if_events_match, Query):
+        if type(self.fail_if_events_match) is not Query:
             raise InvalidInput("fail_if_events_match", f"a Query is needed, not {kind(self.fail_if_events_match)}")
-        checked_position(self.after, "after")
+        object.__setattr__(self, "after", checked_position(self.after, "after"))
 
     def to_json(self) -> str:
         """The condition as JSON text."""
@@ -135,12 +147,14 @@ class Placed:
     """The positions of an append's events.
 
     `already` means that this append wrote nothing: either an earlier append with the same ids stored the events, or
-    `unless` matched the event at `first`. An append without events, for its checkpoint alone, is placed at the head.
+    `unless` matched the event at `first`. An append without events is placed at the head. `revisions` has the new
+    revision of each record that was changed, 0 if it was deleted.
     """
 
     first: int
     last: int
     already: bool = False
+    revisions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +184,17 @@ class RecordedAppend:
 
 def query_of_items(items: tuple[QueryItem, ...]) -> Query:
     """Create a query of items that have been checked before. Faster than `Query`, for combining queries."""
-    if not 0 < len(items) <= MAX_ITEMS or _count_buckets(items) > MAX_BUCKETS:
+    buckets = _count_buckets(items)
+    if not 0 < len(items) <= MAX_ITEMS or buckets > MAX_BUCKETS:
         return Query(items)  # raises the error
-    query = object.__new__(Query)
-    object.__setattr__(query, "items", items)
+    return _fill(object.__new__(Query), items, buckets, None)
+
+
+def _fill(query: Query, items: tuple[QueryItem, ...], buckets: int, known: frozenset[QueryItem] | None) -> Query:
+    put = object.__setattr__
+    put(query, "items", items)
+    put(query, "buckets", buckets)
+    put(query, "_known", known)
     return query
 
 

@@ -1,46 +1,146 @@
 """Which store an address names: parsed once, then passed on as a value.
 
 An `Address` knows the kind of its store, its path or URL, the options that were written in it, and how to print itself
-without secrets. No other module looks at the prefix of an address, which tests/tidy/test_addresses.py checks.
+without secrets. A `Kind` says how the addresses of one engine look and which function opens it. The kinds of the
+engines in this package are listed here. Other kinds are found by entry point: a distribution registers a `Kind` in the
+group `fencepost.engines` under each of its schemes. No other module looks at the prefix of an address, which
+tests/tidy/test_addresses.py checks.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Final
 from urllib.parse import unquote
 
-from .errors import InvalidInput
-from .kinds import FOUNDATIONDB, KINDS, LAKE, MEMORY, OBJECT_STORES, POSTGRES, REMOTE, SQLITE, Kind
+from ..errors import InvalidInput
+from .engine import Engine
+from .options import check_options, check_patience
 from .redaction import has_secret, login_of, redacted
 
 __all__ = [
     "FOUNDATIONDB",
     "KINDS",
-    "LAKE",
     "MEMORY",
     "POSTGRES",
-    "REMOTE",
     "SQLITE",
     "Address",
     "Kind",
-    "hadoop_url",
-    "object_url",
+    "Tables",
+    "open_engine",
+    "tables_at",
     "without_options",
 ]
 
-
-KNOWN: Final = ", ".join(kind.form for kind in KINDS)
+GROUP: Final = "fencepost.engines"  # the group of entry points
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")  # how Python holds bytes that are not UTF-8
 _READ_ONLY: Final = "?mode=ro"
-_OBJECT_SCHEMES: Final = tuple(scheme for schemes in OBJECT_STORES.values() for scheme in schemes)
-# A bucket, with its account for abfs and abfss, and a prefix: nothing that has to be escaped, and no secrets.
-_OBJECTS: Final = re.compile(r"[\w.-]+(?:@[\w.-]+)?(?:/[\w.=+-]+)*/?", re.ASCII)
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """What must be known about an engine before it is imported. Compared by identity: `address.kind is POSTGRES`."""
+
+    name: str
+    schemes: tuple[str, ...]
+    form: str  # how its addresses look, for messages
+    opener: str  # "module:function", which takes an Address and options, and returns an Engine
+    file_tools: str = ""  # the module with verify, backup and salvage, if the engine offers them
+    tables: str | None = None  # "module:function", which takes an Address and returns its Tables
+    is_path: bool = False  # what follows the scheme is a path
+    is_url: bool = False  # the scheme is followed by //
+    has_gaps: bool = False  # two positions may differ by more than the number of events between them
+    has_wide_positions: bool = False  # a signed 64-bit integer cannot hold every position
+    # The options that an address may carry, each with what turns its text into its value, or raises ValueError.
+    options: Mapping[str, Callable[[str], object]] = field(default_factory=dict)
+    # The usual form of what follows the scheme, for kinds whose locations can be written in several ways.
+    normalize: Callable[[str], str] = str
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return kind_of_scheme, (self.schemes[0],)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """How another program reads a log with SQL: where it connects, and what it selects from.
+
+    `events` has the columns position, recorded_at, id, type, tags, data and metadata. `appends` has the recorded
+    appends: first, last, conditions and unless.
+    """
+
+    url: str = field(repr=False)  # without the options that only Fencepost knows
+    events: str
+    appends: str
+
+
+def _yes_or_no(text: str) -> bool:
+    return text == "true"
+
+
+MEMORY: Final = Kind("memory", ("memory",), "memory:", "fencepost.engines.memory:open_engine")
+SQLITE: Final = Kind(
+    "SQLite",
+    ("sqlite",),
+    "a path or sqlite:PATH",
+    "fencepost.engines.sqlite:open_engine",
+    file_tools="fencepost.engines.sqlite",
+    is_path=True,
+    options={"mode": str},
+)
+POSTGRES: Final = Kind(
+    "PostgreSQL",
+    ("postgresql", "postgres"),
+    "postgresql://USER@HOST/DATABASE",
+    "fencepost.engines.postgres:open_engine",
+    tables="fencepost.engines.postgres:tables_at",
+    is_url=True,
+    options={
+        "schema": str,
+        "create": _yes_or_no,
+        "connections": int,
+        "patience_s": float,
+        "record_conditions": _yes_or_no,
+    },
+)
+FOUNDATIONDB: Final = Kind(
+    "FoundationDB",
+    ("fdb",),
+    "fdb:CLUSTER_FILE",
+    "fencepost.engines.foundationdb:open_engine",
+    has_gaps=True,
+    has_wide_positions=True,
+    options={"namespace": str, "partitions": int, "transaction_bytes": int, "max_transactions": int},
+)
+
+KINDS: Final = (SQLITE, MEMORY, POSTGRES, FOUNDATIONDB)  # the engines of this package
+
+
+@cache
+def kind_of_scheme(scheme: str) -> Kind | None:
+    """The kind of store whose addresses begin with the scheme; None if no installed engine knows it."""
+    for kind in KINDS:
+        if scheme in kind.schemes:
+            return kind
+    for entry in entry_points(group=GROUP, name=scheme):
+        found = entry.load()
+        if not isinstance(found, Kind):
+            raise TypeError(f"the entry point {entry.value!r} of {GROUP} is {type(found).__name__}, not a Kind")
+        return found
+    return None
+
+
+def _known() -> str:
+    """The forms of the addresses of all installed engines, for messages."""
+    others = {entry.load().form: None for entry in entry_points(group=GROUP)}
+    return ", ".join([*(kind.form for kind in KINDS), *others])
 
 
 @dataclass(frozen=True)
@@ -74,9 +174,9 @@ class Address:
         else:
             rest = text.removeprefix(f"{kind.schemes[0]}:")
             location, written = _file(rest, text) if kind is SQLITE else _parted(rest, kind)
-            url = object_url(location, "address") if kind is LAKE else None
-            if url is not None:
-                text, location = f"{kind.schemes[0]}:{url}", url
+            usual = kind.normalize(location)
+            if usual != location:
+                text, location = f"{kind.schemes[0]}:{usual}", usual
         return cls(kind, text, location, _values(kind, written))
 
     @property
@@ -98,7 +198,7 @@ class Address:
         """The same store in a process with another working directory."""
         if not self.kind.is_path or os.path.isabs(self.location):
             return self
-        if self.kind is LAKE and object_url(self.location, "address") is not None:
+        if self.kind is not SQLITE and "://" in self.location:
             return self
         path = os.path.abspath(self.location)
         scheme = "" if self.kind is SQLITE else f"{self.kind.schemes[0]}:"
@@ -109,40 +209,6 @@ class Address:
 
     def __repr__(self) -> str:
         return f"Address({self})"
-
-
-def object_url(text: str, name: str) -> str | None:
-    """The URL of a prefix in an object store, in its usual form; None if the text is not such a URL.
-
-    Raises `InvalidInput` for a URL that is malformed or holds credentials. `name` is the argument or option.
-
-    >>> object_url("s3a://bucket/lakes/wallet/", "folder"), object_url("data/lake", "folder")
-    ('s3://bucket/lakes/wallet', None)
-    """
-    scheme, slashes, rest = text.partition("://")
-    if not slashes or scheme not in _OBJECT_SCHEMES:
-        return None
-    takes_account = scheme.startswith("abfs")
-    parts = rest.rstrip("/").split("/")
-    if not _OBJECTS.fullmatch(rest) or ("@" in rest) > takes_account or {".", ".."} & set(parts):
-        raise InvalidInput(
-            name,
-            f"{redacted(text):.80} is not the URL of a prefix in an object store. It is SCHEME://BUCKET/PREFIX, where "
-            "a prefix has letters, digits and ._=+-/; credentials are read from the environment",
-        )
-    return f"{'s3' if scheme == 's3a' else scheme}://{'/'.join(parts)}"
-
-
-def hadoop_url(url: str) -> str | None:
-    """The URL that Hadoop's connector uses for the prefix; None if it needs more than the URL says.
-
-    >>> hadoop_url("s3://bucket/lake"), hadoop_url("az://container/lake")
-    ('s3a://bucket/lake', None)
-    """
-    scheme, _, rest = url.partition("://")
-    if scheme == "az":  # its connector wants the account in the URL
-        return None
-    return f"{'s3a' if scheme == 's3' else scheme}://{rest}"
 
 
 def without_options(url: str, names: Container[str]) -> tuple[str, dict[str, str]]:
@@ -171,13 +237,13 @@ def without_options(url: str, names: Container[str]) -> tuple[str, dict[str, str
 
 def _kind_of(text: str) -> Kind:
     scheme = _SCHEME.match(text)
-    for kind in KINDS:
-        if scheme is not None and scheme[1] in kind.schemes and (not kind.is_url or text[scheme.end() :][:2] == "//"):
-            if kind is MEMORY and text != "memory:":
-                break
+    kind = None if scheme is None else kind_of_scheme(scheme[1])
+    if kind is not None and scheme is not None:
+        follows = not kind.is_url or text[scheme.end() :][:2] == "//"
+        if follows and (kind is not MEMORY or text == "memory:"):
             return kind
     if "://" in text:
-        raise InvalidInput("address", f"no engine is known for {redacted(text)}; known are {KNOWN}")
+        raise InvalidInput("address", f"no engine is known for {redacted(text)}; known are {_known()}")
     if has_secret(text):
         raise InvalidInput(
             "address",
@@ -186,7 +252,7 @@ def _kind_of(text: str) -> Kind:
         )
     if scheme is not None and not os.path.lexists(text):
         raise InvalidInput(
-            "address", f"no engine is known for {scheme[1]}:; known are {KNOWN}. A file with this name is ./{text}"
+            "address", f"no engine is known for {scheme[1]}:; known are {_known()}. A file with this name is ./{text}"
         )
     return SQLITE
 
@@ -199,6 +265,8 @@ def _file(path: str, text: str) -> tuple[str, dict[str, str]]:
     """
     if path in ("", ":memory:"):  # SQLite does not take these names for a file
         raise InvalidInput("address", f"the path of a file is needed, not {text!r}; a store in memory is 'memory:'")
+    if "://" in path and not os.path.lexists(path):
+        raise InvalidInput("address", f"{redacted(text)}: a path follows sqlite:, not a URL; leave out the sqlite:")
     _checked_path(path)
     name, mark, mode = path.rpartition("?mode=")
     if not mark or os.path.lexists(path):
@@ -239,3 +307,23 @@ def _values(kind: Kind, written: Mapping[str, str]) -> dict[str, object]:
         except ValueError:
             raise InvalidInput(name, f"{text!r} is not a number") from None
     return values
+
+
+def tables_at(address: Address) -> Tables:
+    """The tables of the store at the address, for programs that read them with a driver of their own."""
+    if address.kind.tables is None:
+        raise InvalidInput("address", f"{address}: a store of the kind {address.kind.name} has no tables to read")
+    module, _, function = address.kind.tables.partition(":")
+    tables: Tables = getattr(import_module(module), function)(address)
+    return tables
+
+
+def open_engine(address: str | os.PathLike[str] | Address, **options: Any) -> Engine:
+    """Open the engine alone, for tools that wrap, measure or check it. Its module is imported only now."""
+    parsed = Address.parse(address).absolute()  # a lake or file stays the same after a change of directory
+    module, _, function = parsed.kind.opener.partition(":")
+    opener: Callable[..., Engine] = getattr(import_module(module), function)
+    if options:
+        check_options(options, opener, parsed.kind.name)
+    check_patience({**parsed.options, **options})
+    return opener(parsed, **options)

@@ -1,7 +1,7 @@
 """Which subscribers an event goes to, found by bucket.
 
 Subscribers are stored under the buckets that their queries read. `route` looks up the buckets that an event writes.
-The cost of that does not depend on the number of subscribers. By the theorem `exact_upto`, it is enough to look up
+The cost of that does not depend on the number of subscribers. By the theorem `exact_up_to`, it is enough to look up
 subsets of tags of the sizes that the queries name. If an event has so many tags that there are more such subsets than
 buckets in use, `route` compares the event with each bucket in use instead. tests/unit/test_routing.py holds both ways
 against the definition of matching.

@@ -16,16 +16,16 @@ from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 from urllib.parse import unquote
 
-from .kinds import KINDS
-
 HIDDEN: Final = "***"
 
 Piece: TypeAlias = tuple[str, bool]
 """A part of an address, and whether it may be shown."""
 
 # Parameters whose values are not secrets: Fencepost's own, and these of PostgreSQL.
-SHOWN_PARAMETERS: Final = {"table", *(name for kind in KINDS for name in kind.options)}.union(
+SHOWN_PARAMETERS: Final = set(
     """
+    mode schema create connections patience_s record_conditions namespace partitions transaction_bytes
+    max_transactions table
     host hostaddr port dbname user passfile require_auth channel_binding connect_timeout client_encoding options
     application_name fallback_application_name keepalives keepalives_idle keepalives_interval keepalives_count
     tcp_user_timeout replication gssencmode gssdelegation gsslib krbsrvname sslmode sslnegotiation sslcompression
@@ -44,7 +44,8 @@ _SECRET_NAME: Final = re.compile(
 )
 _PATH: Final = re.compile(r"(?:/(?!/)|\.\.?/|~/|(?:sqlite|lake|file):(?!//))")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://)?")
-_LAKE_URL: Final = re.compile(r"lake:(?=[A-Za-z][A-Za-z0-9+.-]{0,30}://)")  # a lake in an object store
+# A scheme before a URL: a lake in an object store, or an address with a scheme too many.
+_OUTER_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}:(?=[A-Za-z][A-Za-z0-9+.-]{0,30}://)")
 _CONTROL: Final = re.compile(r"[\x00-\x20\x7f-\x9f\ud800-\udfff]")
 _USER: Final = re.compile(r"(?:[\w.~+-]|%(?!3a|40)[0-9a-f]{2})*", re.IGNORECASE)
 _HOST: Final = r"(?:\[[0-9a-f:.%]*\]|(?:[\w.~-]|%2f)*)(?::[0-9]*)?"
@@ -104,9 +105,9 @@ def _hidden(address: str | os.PathLike[str]) -> Iterator[str]:
 def _pieces(address: str | os.PathLike[str]) -> list[Piece]:
     if not isinstance(address, str):  # a path object means a file
         return [(os.fsdecode(address), True)]
-    lake = _LAKE_URL.match(address)
-    if lake is not None:
-        return [(lake.group(), True), *_pieces(address[lake.end() :])]
+    outer = _OUTER_SCHEME.match(address)
+    if outer is not None:
+        return [(outer.group(), True), *_pieces(address[outer.end() :])]
     if _PATH.match(address):
         return [(address, True)]
     scheme = _SCHEME.match(address)

@@ -19,7 +19,7 @@ from threading import Lock
 from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
-from .errors import InvalidInput
+from ..errors import InvalidInput
 
 log = logging.getLogger(__name__)
 # Every logger of the package is silent unless the program sets up logging.
@@ -35,10 +35,10 @@ class Observation:
 Observer: TypeAlias = Callable[[Observation], None]
 
 _changing: Final = Lock()
-_observers: Final[WeakKeyDictionary[object, tuple[Observing, ...]]] = WeakKeyDictionary()
+_observers: Final[WeakKeyDictionary[object, tuple[Registration, ...]]] = WeakKeyDictionary()
 
 
-class Observing:
+class Registration:
     """The registration of an observer. It ends with `stop()`, or at the end of a `with` block."""
 
     def __init__(self, observer: Observer, subject: object) -> None:
@@ -57,7 +57,7 @@ class Observing:
             else:
                 _observers.pop(subject, None)
 
-    def __enter__(self) -> Observing:
+    def __enter__(self) -> Registration:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -71,15 +71,15 @@ class AllStores:
 _ALL_STORES: Final = AllStores()
 
 
-def observe(observer: Observer, *, of: object | None = None) -> Observing:
+def observe(observer: Observer, *, of: object | None = None) -> Registration:
     """Notify the observer of what happens in the store `of` or, without one, in every store of the process."""
     if not callable(observer):
         raise InvalidInput("observer", f"a callable is needed, not {type(observer).__name__}")
     subject = _ALL_STORES if of is None else of
-    observing = Observing(observer, subject)
+    registration = Registration(observer, subject)
     with _changing:
-        _observers[subject] = (*_observers.get(subject, ()), observing)
-    return observing
+        _observers[subject] = (*_observers.get(subject, ()), registration)
+    return registration
 
 
 def has_observers() -> bool:
@@ -93,8 +93,8 @@ def notify(subject: object, observation: Observation) -> None:
     A subject that stands for another one, as a `Reaction` stands for a store, names that one as `observed_as`.
     """
     subject = getattr(subject, "observed_as", subject)
-    for observing in (*_observers.get(_ALL_STORES, ()), *_observers.get(subject, ())):
+    for registration in (*_observers.get(_ALL_STORES, ()), *_observers.get(subject, ())):
         try:
-            observing.observer(observation)
+            registration.observer(observation)
         except Exception:
-            log.exception("the observer %r failed with %r", observing.observer, observation)
+            log.exception("the observer %r failed with %r", registration.observer, observation)

@@ -8,7 +8,7 @@ nothing pass that the full check refuses, and no text in another form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from operator import lt
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from ..model import (
     checked_type,
     limits,
 )
+from ..model.checks import checked_data, checked_metadata
 from ..model.encodings import NOT_DECODABLE, encode_json
 
 CHUNK_EVENTS: Final = 1_024  # tested at once
@@ -44,18 +45,18 @@ def checked_restore(
     if size > limits.MAX_APPEND_BYTES:
         raise InvalidInput("events", f"{size} bytes of data at once, the limit is {limits.MAX_APPEND_BYTES}")
     seen = SeenStrings()
+    checked: list[SequencedEvent] = []
     for start in range(0, len(taken), CHUNK_EVENTS):
         chunk = taken[start : start + CHUNK_EVENTS]
-        if not seen.pass_together(chunk):
-            _check_each(chunk, start, seen)
-    _check_order(taken)
-    return taken, _checked_records(appends, {event.position for event in taken} if appends else ())
+        checked += chunk if seen.pass_together(chunk) else _checked_each(chunk, start, seen)
+    _check_order(checked)
+    return tuple(checked), _checked_records(appends, {event.position for event in checked} if appends else ())
 
 
-def _check_each(events: Sequence[SequencedEvent], start: int, seen: SeenStrings) -> None:
+def _checked_each(events: Sequence[SequencedEvent], start: int, seen: SeenStrings) -> Iterator[SequencedEvent]:
     for index, event in enumerate(events, start):
         try:
-            seen.check(event)
+            yield seen.checked(event)
         except InvalidInput as error:
             raise InvalidInput(f"events[{index}].{error.field}", error.problem) from None
 
@@ -137,20 +138,20 @@ class SeenStrings:
         self._tags |= tags
         return True
 
-    def check(self, event: SequencedEvent) -> None:
-        """Raise `InvalidInput` for an event that no append could have stored."""
+    def checked(self, event: SequencedEvent) -> SequencedEvent:
+        """The event in the form in which an append stores it, or `InvalidInput` if no append could have stored it."""
         checked_position(event.position, "position")
         if event.type not in self._types:
             self._types.add(checked_type(event.type, "type"))
         tags = event.tags
         if len(tags) > limits.MAX_TAGS or not (tags <= self._tags or self._are_plain(tags)):
             self._tags |= checked_tags(tags, "tags")
-        if not isinstance(event.data, bytes) or len(event.data) > limits.MAX_DATA_BYTES or event.raw_metadata:
-            event.event  # noqa: B018
+        data, metadata = checked_data(event.data), checked_metadata(event.metadata)
         if event.raw_id is not None and not (isinstance(event.raw_id, bytes) and len(event.raw_id) == 16):
             checked_id(event.raw_id)
         if not isinstance(event.raw_recorded_at, int) and event.recorded_at.tzinfo is None:
             raise InvalidInput("recorded_at", "a datetime with a time zone is needed")
+        return SequencedEvent(event.position, event.type, tags, data, event.raw_recorded_at, event.raw_id, metadata)
 
 
 def _types_of(values: Iterable[object]) -> set[type]:

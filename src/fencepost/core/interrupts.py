@@ -3,8 +3,9 @@
 Python runs signal handlers in the main thread, between any two of its instructions. A handler that raises, as the one
 for Ctrl-C does, can leave a lock held, a waiting thread without an answer or a transaction open. A second signal can do
 so inside the code that cleans up after the first. So every method of a store runs inside `with shielded:`. There,
-signals are only noted. Their handlers run where no operation is half done: when the thread waits, and when the block
-ends.
+signals are only noted. Their handlers run where no operation is half done: when the thread waits for another one, and
+when the block ends. While a thread commits a batch (`undisturbed`), only the default handler of Ctrl-C runs in its
+waits: any other handler may itself wait for a caller of that batch.
 
 `Wakeup`, `Waiters` and `pause` are therefore the only ways to wait in this package: any other wait inside
 `with shielded:` could not be interrupted. `threading.Event` and `Condition` take their inner lock in Python code, where
@@ -20,7 +21,7 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from types import FrameType
 from typing import Any, Final, TypeVar
@@ -33,6 +34,8 @@ SIGNALS: Final = tuple(
     for name in ("SIGTERM", "SIGALRM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGINT")
     if hasattr(signal, name)
 )
+# Handlers that only raise, so that they may run while a thread commits a batch.
+HARMLESS: Final[set[Any]] = {signal.default_int_handler}
 # A signal that arrives in the instant before a wait begins, or in another thread, does not end that wait. So the main
 # thread waits in pieces of this length, and between them Python runs the handlers.
 LISTEN_EVERY_S: Final = 0.5
@@ -44,6 +47,7 @@ _depth = 0  # how many `with shielded:` blocks the main thread is in
 _handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}  # those to put back
 _noted: list[int] = []
 _waits_for: threading.Lock | None = None  # what the main thread waits for; a signal releases it
+_undisturbed = False  # whether the main thread makes a call of `undisturbed`
 
 
 class _Shielded:
@@ -54,18 +58,13 @@ class _Shielded:
         if _get_ident() != _main:
             return
         if _depth == 0:
-            for number in SIGNALS:
-                handler = getsignal(number)
-                if handler is _note:
-                    continue  # a signal arrived while it was being replaced, so it is still in place
-                if callable(handler):
-                    _handlers[number] = handler
-                    set_handler(number, _note)
-                else:
-                    _handlers.pop(number, None)
-        # From this instruction on, signals are held back. A handler that raised before it has kept the block from
-        # being entered.
-        _depth += 1
+            _replace_handlers(SIGNALS)
+            # From this instruction on, signals are held back. A handler that raised before it has kept the block from
+            # being entered. One that returned may have used a store, and so restored the handlers.
+            _depth = 1
+            _replace_handlers(_handlers)
+        else:
+            _depth += 1
 
     def __exit__(self, *exc: object) -> None:
         global _depth
@@ -81,7 +80,7 @@ class _Shielded:
         finally:
             _depth = 0  # Python runs no handler during an assignment, so this is always executed
         if _noted:
-            _run_handlers()
+            run_handlers()
 
 
 shielded: Final = _Shielded()
@@ -92,34 +91,75 @@ def interruptibly(call: Callable[[], Result]) -> Result:
     global _depth
     if _get_ident() != _main or _depth == 0:
         return call()
-    if _noted:
-        _run_handlers()
+    if handlers_are_due():
+        run_handlers()
     outer = _depth
     try:
         _depth = 0
         return call()
     finally:
         _depth = outer
+        _replace_handlers(_handlers)  # a handler that ran meanwhile may have used a store, and so restored them
+
+
+def _replace_handlers(numbers: Iterable[int]) -> None:
+    for number in tuple(numbers):
+        handler = getsignal(number)
+        if handler is _note:
+            continue
+        if callable(handler):
+            _handlers[number] = handler
+            set_handler(number, _note)
+        else:
+            _handlers.pop(number, None)
+
+
+def undisturbed(call: Callable[..., Result], /, *args: Any) -> Result:
+    """Make a call in whose waits no handler of the program runs, other than Python's own for Ctrl-C.
+
+    To be called inside `with shielded:`, by a thread that runs a batch: its callers would wait for the handler.
+    """
+    global _undisturbed
+    if _get_ident() != _main or _undisturbed:
+        return call(*args)
+    _undisturbed = True
+    try:
+        return call(*args)
+    finally:
+        _undisturbed = False
+
+
+def handlers_are_due() -> bool:
+    """Whether signals were noted whose handlers this thread must run now."""
+    return bool(_noted) and _get_ident() == _main and any(map(_is_due, _noted))
+
+
+def run_handlers() -> None:
+    """Run the handlers that are due. Most of them raise."""
+    frame = sys._getframe(1)
+    while number := next(filter(_is_due, _noted), None):
+        try:
+            _noted.remove(number)
+        except ValueError:
+            continue  # a handler that ran in this instant used a store, and so has run this one
+        _handlers[number](number, frame)
+
+
+def _is_due(number: int) -> bool:
+    return not _undisturbed or _handlers.get(number) in HARMLESS
 
 
 def _note(number: int, frame: FrameType | None) -> None:
     """The handler inside `with shielded:`. If a signal comes just before or after, run the program's own handler."""
-    if _depth == 0:
+    due = _is_due(number)
+    if _depth == 0 and due:
         _handlers.get(number, signal.default_int_handler)(number, frame)
         return
     if number not in _noted:
         _noted.append(number)
     lock = _waits_for
-    if lock is not None:
+    if lock is not None and due:
         _release(lock)
-
-
-def _run_handlers() -> None:
-    """Run the handlers of the noted signals. Most of them raise."""
-    frame = sys._getframe(1)
-    while _noted:
-        number = _noted.pop()
-        _handlers[number](number, frame)
 
 
 def _release(lock: threading.Lock) -> None:
@@ -159,16 +199,23 @@ class Wakeup:
             while True:
                 rest_s = LISTEN_EVERY_S if deadline is None else min(LISTEN_EVERY_S, deadline - monotonic())
                 woken = self._acquire(max(rest_s, 0))
-                if _noted:
-                    _run_handlers()
+                if handlers_are_due():
+                    run_handlers()
                 if woken or (deadline is not None and monotonic() >= deadline):
                     return woken
+
+    def wait_or_be_due(self) -> None:
+        """Wait until this is set or, inside `with shielded:` in the main thread, for at most until handlers are due."""
+        if _get_ident() != _main:
+            self._lock.acquire()
+        else:
+            self._acquire(LISTEN_EVERY_S)
 
     def _acquire(self, timeout_s: float) -> bool:
         global _waits_for
         outer, _waits_for = _waits_for, self._lock
         try:
-            return not _noted and self._lock.acquire(timeout=timeout_s)
+            return not handlers_are_due() and self._lock.acquire(timeout=timeout_s)
         finally:
             _waits_for = outer
 
