@@ -1,16 +1,18 @@
 """The default engine: one SQLite file."""
 
-from typing import Any
+from typing import Unpack
 
-from ...address import Address
+from ...core.address import Address
+from ...core.options import SqliteOptions
 from .backup import backup
 from .engine import SqliteEngine
-from .report import Problem, Report
-from .salvage import Salvage, salvage
+from .salvage import salvage
 from .verify import verify
 
-__all__ = ["Problem", "Report", "Salvage", "SqliteEngine", "backup", "open_engine", "salvage", "verify"]
+__all__ = ["SqliteEngine", "backup", "open_engine", "salvage", "verify"]
 
 
-def open_engine(address: Address, **options: Any) -> SqliteEngine:
-    return SqliteEngine(address.path, **options | ({"read_only": True} if address.read_only else {}))
+def open_engine(address: Address, **options: Unpack[SqliteOptions]) -> SqliteEngine:
+    if address.read_only:
+        options["read_only"] = True
+    return SqliteEngine(address.path, **options)

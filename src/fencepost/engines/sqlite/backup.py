@@ -1,6 +1,6 @@
 """Copies a store while it is in use, with SQLite's online backup.
 
-The copy is one consistent state of the store. `fencepost.durable` gives it its name when it is complete and durable.
+The copy is one consistent state of the store. `core.durable_file` gives it its name when it is complete and durable.
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from math import inf
 from pathlib import Path
 from typing import Final
 
 import apsw
 
-from ...address import Address
-from ...durable import durable_file
+from ...core.address import Address
+from ...core.durable_file import durable_file
 from ...errors import InvalidInput, StoreUnavailable
 from .connections import connect, run, storage_errors, value
-from .fetching import HEAD
+from .event_rows import HEAD
 from .files import look_at, prepare_file
 from .forks import Connection
+from .page_checksums import damaged_pages, is_damage, name_damage, reserve_bytes
 from .readonly import ImmutableConnection, cannot_write, connect_to_read
 
 TIMEOUT_S: Final = 10.0
@@ -28,7 +30,7 @@ CACHE_KIB: Final = 16_384
 SIDECARS: Final = ("-wal", "-shm", "-journal")  # what SQLite creates beside a file
 
 
-def backup(path: str | os.PathLike[str], to: str | os.PathLike[str]) -> int:
+def backup(path: str | os.PathLike[str] | Address, to: str | os.PathLike[str]) -> int:
     """Copy the store to a new file while other processes go on writing; returns the head of the copy.
 
     The copy has the permissions of the original. It replaces no file and follows no link.
@@ -41,7 +43,8 @@ def backup(path: str | os.PathLike[str], to: str | os.PathLike[str]) -> int:
         new_store_file(source_path, os.fspath(to)) as draft,
         closing(_connected(source_path, address.read_only)) as source,
     ):
-        head = _copy(source, str(draft))
+        with storage_errors(str(draft)):
+            head = _copy(source, str(draft))
         if isinstance(source, ImmutableConnection):
             source.check()
         return head
@@ -74,11 +77,29 @@ def _connected(path: str, read_only: bool) -> Connection:
 
 def _copy(source: Connection, draft: str) -> int:
     """Copy everything, and return the head of the copy."""
-    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
-    with storage_errors(draft), closing(Connection(draft, flags=flags)) as target:
-        with target.backup("main", source, "main") as copying:
-            while not copying.done:
-                copying.step(-1)
+    try:
+        _copy_pages(source, draft)
+    except apsw.IOError as error:
+        if not is_damage(error):
+            raise
+        with name_damage(source.path, source):
+            if damaged_pages(source, most=1, timeout_s=inf):
+                raise
+        # Only a free page is damaged, which holds nothing: copy the rows instead of the pages.
+        os.truncate(draft, 0)
+        run(source, "VACUUM INTO ?", (draft,))
+    with closing(Connection(draft, flags=apsw.SQLITE_OPEN_READWRITE)) as target:
         # The copy is a single file: it has no write-ahead log beside it.
         run(target, "PRAGMA journal_mode = DELETE")
         return value(target, HEAD) or 0
+
+
+def _copy_pages(source: Connection, draft: str) -> None:
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
+    with closing(Connection(draft, flags=flags)) as target:
+        # Pages that are written before the first one, which says that pages have checksums, would get none.
+        reserve_bytes(target)
+        run(target, "PRAGMA user_version = 1")
+        with target.backup("main", source, "main") as copying:
+            while not copying.done:
+                copying.step(-1)

@@ -6,14 +6,16 @@ locks, so neither this package nor the user's program may open the file through 
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 import apsw
 
 from ...errors import FormatUnsupported, StoreCorrupt, StoreError, StoreUnavailable
-from .checksums import WHAT_TO_DO
 from .forks import Connection
+from .page_checksums import WHAT_TO_DO, check_pages, damage, is_damage, name_damage
 
 # Statements that insert 1 to 64 rows stay prepared, besides the few dozen others.
 STATEMENTS_KEPT: Final = 160
@@ -24,22 +26,27 @@ ONE_THREAD_AT_A_TIME: Final = apsw.SQLITE_OPEN_NOMUTEX
 
 
 class storage_errors:  # a class because a generator is slower, and every call uses it
-    """Translates the errors of SQLite into errors of Fencepost."""
+    """Translates the errors of SQLite into errors of Fencepost. `connection` is asked which pages are damaged."""
 
-    __slots__ = ("_path",)
+    __slots__ = ("_path", "connection")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, connection: apsw.Connection | None = None) -> None:
         self._path = path
+        self.connection = connection
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, (apsw.Error, UnicodeDecodeError)):
-            raise translated(error, self._path) from error
+            raise translated(error, self._path, self.connection) from error
 
 
-def translated(error: apsw.Error | UnicodeDecodeError, path: str) -> StoreError:
+def translated(
+    error: apsw.Error | UnicodeDecodeError, path: str, connection: apsw.Connection | None = None
+) -> StoreError:
+    if is_damage(error):
+        return damage(path, connection)
     message = f"{path}: {error}"
     if isinstance(error, UnicodeDecodeError):
         return StoreCorrupt(f"{path}: a stored text is not UTF-8: {error}; {WHAT_TO_DO}")
@@ -47,6 +54,8 @@ def translated(error: apsw.Error | UnicodeDecodeError, path: str) -> StoreError:
         return StoreUnavailable(f"{message}: the disk is full; nothing was written, make room and try again")
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return StoreUnavailable(f"{message}: another process holds the write lock; try again")
+    if isinstance(error, apsw.CantOpenError) and no_file_left():
+        return StoreUnavailable(f"{message}: this process has too many files open; close some or raise its limit")
     if isinstance(error, (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError)):
         return StoreUnavailable(f"{message}: may this user write to the file and its folder?")
     if isinstance(error, apsw.NotADBError):
@@ -56,12 +65,28 @@ def translated(error: apsw.Error | UnicodeDecodeError, path: str) -> StoreError:
     return StoreError(message)
 
 
+def no_file_left() -> bool:
+    """Whether this process, or the machine, cannot open another file."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in (errno.EMFILE, errno.ENFILE)
+    return False
+
+
 def connect(path: str, *, timeout_s: float, cache_kib: int, vfs: str | None = None, flags: int = 0) -> Connection:
     """A configured connection for writing, to an existing file."""
     flags |= apsw.SQLITE_OPEN_READWRITE
     connection = Connection(path, flags=flags, vfs=vfs, statementcachesize=STATEMENTS_KEPT)
-    configure(connection, timeout_s=timeout_s, cache_kib=cache_kib)
-    run(connection, "PRAGMA synchronous = FULL")  # an acknowledged append survives a power loss
+    try:
+        configure(connection, timeout_s=timeout_s, cache_kib=cache_kib)
+        run(connection, "PRAGMA synchronous = FULL")  # an acknowledged append survives a power loss
+        with name_damage(path, connection):
+            value(connection, "PRAGMA schema_version")  # reads the header, which says whether pages have checksums
+        check_pages(connection, path)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

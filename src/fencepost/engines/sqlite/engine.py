@@ -1,11 +1,12 @@
 """The default engine: one SQLite file, shared by any number of threads and processes.
 
-This module opens the file and connects the parts: `committing` writes, `scans` and `short_reads` read. Writing is done
+This module opens the file and connects the parts: `committer` writes, `scans` and `short_reads` read. Writing is done
 by one thread of this process at a time. Reading takes no lock, and neither does judging a batch.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -14,24 +15,24 @@ from typing import Final
 
 import apsw
 
-from ...core.batching import Batcher, LoopBatcher
 from ...core.engine import Capability, InThread, ReadStart
-from ...core.judging import Append, Verdict
-from ...errors import StoreClosed, StoreReadOnly
-from ...interrupts import Waiters
-from ...model import Query, RecordedAppend, SequencedEvent
+from ...core.group_commit import Batcher, LoopBatcher
+from ...core.interrupts import Waiters
+from ...core.verdicts import Append, Verdict
+from ...errors import StoreClosed, StoreReadOnly, StoreUnavailable
+from ...model import Query, Record, RecordedAppend, SequencedEvent
 from . import sizes
-from .checkpoints import read_checkpoint
-from .committing import Committer
+from .committer import Committer
 from .connections import connect, storage_errors
-from .fetching import EventRows, Head
-from .files import EmptyFile, prepare_file
-from .forks import Connection
-from .generations import Types, indexed_upto
-from .opening_checks import check_end, check_generations
+from .event_rows import EventRows, Head, check_end
+from .files import EmptyFile, prepare_file, resolved
+from .forks import Connection, check_identity
+from .generations import Types, indexed_up_to
+from .page_checksums import name_damage
 from .readers import Readers
 from .readonly import cannot_write, refusal
-from .recording import create_appends_table, read_records, unsound_records
+from .recorded_appends import create_appends_table, read_appends
+from .records import read_record, read_records
 from .scans import Scans
 from .shared_tail import SharedTail, View
 from .short_reads import Read, ShortRead, ShortReads
@@ -41,7 +42,11 @@ WRITER_CACHE_KIB: Final = 65_536
 
 class SqliteEngine:
     capabilities: Final = (
-        Capability.GROUP_COMMIT | Capability.BEGIN | Capability.ASYNC_READ | Capability.RECORD | Capability.RESTORE
+        Capability.GROUP_COMMIT
+        | Capability.BEGIN
+        | Capability.ASYNC_READ
+        | Capability.RECORDED_APPENDS
+        | Capability.RESTORE
     )
 
     def __init__(
@@ -52,14 +57,12 @@ class SqliteEngine:
         read_only: bool = False,
         patience_s: float = 10.0,
         record_conditions: bool = False,
-        check_reads: bool = True,
         vfs: str | None = None,
     ) -> None:
-        self._path = path
+        self._path = path = resolved(path)
         self._read_only = read_only
         self._patience_s = patience_s
         self._records_conditions = record_conditions
-        self._check_reads = check_reads
         self._vfs = vfs
         self._errors = storage_errors(path)
         self._writing = threading.Lock()  # held by the thread that changes the tail or uses the writing connection
@@ -70,7 +73,7 @@ class SqliteEngine:
         self._committer: Committer | None = None  # None while the file cannot be written
         with self._errors:
             self._tail.reset(self._open(create))
-        rows = EventRows(path, check=check_reads)
+        rows = EventRows(path)
         self._scans = Scans(self._readers, rows, self._types, self._view_near)
         self._short = ShortReads(self._readers, rows, self._head, self._types, self._view_without_waiting)
         self._reads = Batcher(self._short.begin, most=sizes.SHORT_READS)
@@ -83,55 +86,59 @@ class SqliteEngine:
 
     @property
     def path(self) -> str:
-        """The path of the file, as it was given."""
+        """The path of the file, from the root and without links, found when the store was opened."""
         return self._path
 
     def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
         with self._writing, self._errors:
-            verdicts = self._writable().commit(appends)
+            committer = self._writable()
+            check_identity(self._path, committer.writer, "nothing was written")
+            verdicts = committer.commit(appends)
+            self._check_stored(committer)
         self._notify()
         return verdicts
 
     def restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend] = ()) -> None:
         with self._writing, self._errors:
-            self._writable().restore(events, appends)
+            committer = self._writable()
+            check_identity(self._path, committer.writer, "nothing was written")
+            committer.restore(events, appends)
+            self._check_stored(committer)
         self._notify()
 
-    def begin(self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool) -> ReadStart:
+    def begin(self, query: Query, *, after: int, up_to: int | None, limit: int | None, backwards: bool) -> ReadStart:
         """Complete a short read at once, together with those of other threads."""
-        read = Read(query, after, upto, limit, backwards)
+        read = Read(query, after, up_to, limit, backwards)
         return self._begun(read, *self._reads.run(read))
 
     async def begin_async(
-        self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool, in_thread: InThread
+        self, query: Query, *, after: int, up_to: int | None, limit: int | None, backwards: bool, in_thread: InThread
     ) -> ReadStart:
         """Complete a short read on the event loop itself: a thread switch takes several times as long."""
-        read = Read(query, after, upto, limit, backwards)
+        read = Read(query, after, up_to, limit, backwards)
         begun = self._begun(read, *await self._loop_reads.submit(read))
         return begun if begun.rest is None else await in_thread(begun.with_first_page)
 
     def _begun(self, read: Read, reach: int, page: Sequence[SequencedEvent] | None) -> ReadStart:
         if page is not None:
             return ReadStart(reach, page, None)
-        pages = self.scan(read.query, after=read.after, upto=reach, limit=read.limit, backwards=read.backwards)
+        pages = self.scan(read.query, after=read.after, up_to=reach, limit=read.limit, backwards=read.backwards)
         return ReadStart(reach, (), pages)
 
     def scan(
-        self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
+        self, query: Query, *, after: int, up_to: int, limit: int | None = None, backwards: bool = False
     ) -> Iterator[Sequence[SequencedEvent]]:
-        return self._scans.scan(query, after, upto, limit, backwards)
+        return self._scans.scan(query, after, up_to, limit, backwards)
 
     def head(self) -> int:
-        with self._readers.lend() as connection:
-            return self._head.read(connection)
+        return self._readers.run(self._checked_head)
 
     def wait(self, after: int, timeout_s: float) -> int:
         deadline = monotonic() + timeout_s
         interrupts = self._interrupts
         while True:
             commits = self._commits
-            with self._readers.lend() as connection:
-                head = self._head.poll(connection)
+            head = self._readers.run(self._head.poll)
             now = monotonic()
             if head > after:
                 self._news_at = now
@@ -145,16 +152,14 @@ class SqliteEngine:
         self._interrupts += 1
         self._changed.notify_all()
 
-    def checkpoint(self, name: str) -> int:
-        with self._readers.lend() as connection:
-            return read_checkpoint(connection, name)
+    def record(self, key: str) -> Record | None:
+        return self._readers.run(lambda connection: read_record(connection, key))
 
-    def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
-        return read_records(self._readers, after, upto)
+    def records(self, prefix: str, *, after: str, limit: int) -> Sequence[Record]:
+        return self._readers.run(lambda connection: read_records(connection, prefix, after, limit))
 
-    def unsound_records(self, *, upto: int) -> list[int]:
-        """The last positions of the recorded appends whose checksum does not hold."""
-        return unsound_records(self._readers, upto)
+    def recorded(self, *, after: int, up_to: int) -> Iterator[Sequence[RecordedAppend]]:
+        return read_appends(self._readers, after, up_to)
 
     def close(self) -> None:
         with self._writing:
@@ -162,7 +167,17 @@ class SqliteEngine:
                 self._closed = True
                 self._readers.close()
                 if self._committer is not None:
-                    self._committer.writer.close()
+                    self._committer.close()
+
+    def _check_stored(self, committer: Committer) -> None:
+        """Raise StoreUnavailable if what was committed is in a file that no other process will find."""
+        check_identity(self._path, committer.writer, "what was appended is in the file that was there before")
+        if not os.path.exists(f"{self._path}-wal"):
+            raise StoreUnavailable(f"{self._path}: its write-ahead log was deleted; what was appended is lost")
+
+    def _checked_head(self, connection: Connection) -> int:
+        check_identity(self._path, connection, "its head is not known")
+        return self._head.read(connection)
 
     def _has_news(self, commits: int, interrupts: int) -> bool:
         return self._commits > commits or self._interrupts > interrupts
@@ -186,38 +201,38 @@ class SqliteEngine:
                 return self._open_to_read()
             except EmptyFile:  # the store could not be created
                 raise error from None
-        return indexed_upto(self._committer.writer)
+        with self._readers.lend():
+            pass  # there is one connection for reading, even if this process gives up its privileges
+        return indexed_up_to(self._committer.writer)
 
     def _open_to_read(self) -> int:
         self._readers.read_only = True
         with self._readers.lend() as connection:
-            self._check(connection)
-            return indexed_upto(connection)
+            check_end(connection, self._path)
+            return indexed_up_to(connection)
 
     def _open_to_write(self, create: bool) -> Committer:
         prepare_file(self._path, create=create, timeout_s=self._patience_s, vfs=self._vfs)
         writer = connect(self._path, timeout_s=self._patience_s, cache_kib=WRITER_CACHE_KIB, vfs=self._vfs)
         try:
             writer.lock = self._writing
-            if self._records_conditions:
-                create_appends_table(writer)
-            self._check(writer)
-            return Committer(
+            with name_damage(self._path, writer):
+                if self._records_conditions:
+                    create_appends_table(writer)
+                check_end(writer, self._path)
+            committer = Committer(
                 writer,
                 self._tail,
                 self._types,
                 self._head,
                 patience_s=self._patience_s,
-                records=self._records_conditions,
+                record_conditions=self._records_conditions,
             )
         except BaseException:
             writer.close()
             raise
-
-    def _check(self, connection: Connection) -> None:
-        if self._check_reads:
-            check_end(connection, self._path, self._vfs)
-            check_generations(connection, self._path)
+        self._errors.connection = writer
+        return committer
 
     def _writable(self) -> Committer:
         """The committer, for a thread that holds the lock. The file may have become writable since it was opened."""
@@ -235,19 +250,19 @@ class SqliteEngine:
 
     # The tail as readers need it.
 
-    def _view_without_waiting(self, upto: int) -> View:
+    def _view_without_waiting(self, up_to: int) -> View:
         """The tail, brought up to date if another process has appended, unless a thread of this one is writing."""
         # A thread that begins to write between the two lines is waited for after all. A lock that is acquired outside
         # of a `with` could be left held by an interrupt.
-        if upto > self._tail.view.committed and not self._writing.locked():
+        if up_to > self._tail.view.committed and not self._writing.locked():
             with self._writing:
-                if not self._closed and upto - self._tail.view.committed <= sizes.UNINDEXED_EVENTS:
+                if not self._closed and up_to - self._tail.view.committed <= sizes.UNINDEXED_EVENTS:
                     self._catch_up_to_read()
         return self._tail.view
 
-    def _view_near(self, upto: int) -> View:
-        """The tail, lacking at most UNINDEXED_EVENTS of the events up to `upto`."""
-        if upto - self._tail.view.committed > sizes.UNINDEXED_EVENTS:
+    def _view_near(self, up_to: int) -> View:
+        """The tail, lacking at most UNINDEXED_EVENTS of the events up to `up_to`."""
+        if up_to - self._tail.view.committed > sizes.UNINDEXED_EVENTS:
             with self._writing, self._errors:
                 if self._closed:
                     raise StoreClosed("the store is closed")

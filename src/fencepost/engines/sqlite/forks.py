@@ -7,7 +7,7 @@ So every open file is remembered by device and inode, and a forked child refuses
 
 The child never closes an inherited connection, since closing can checkpoint and delete the log: `_inherit` leaks it.
 If another thread was inside SQLite at the moment of the fork, the child has SQLite's mutexes locked, and no thread
-unlocks them. Then the child opens no file at all. tests/sqlite/test_fork.py and tests/torture/forks.py hold all this.
+unlocks them. Then the child opens no file at all. tests/sqlite/test_fork.py and tests/torture/forks.py check this.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from weakref import WeakSet
 
 import apsw
 
-from ...errors import StoreClosed
+from ...errors import StoreClosed, StoreUnavailable
+from .page_checksums import VFS, load
 
 Identity: TypeAlias = tuple[int, int]
 
@@ -44,15 +45,16 @@ class Connection(apsw.Connection):
     resting = False
     polled: tuple[int, int] | None = None  # the version of the data when `Head.poll` last read the head, and the head
 
-    def __init__(self, path: str, *, uri: str | None = None, **options: Any) -> None:
-        """`uri` is what SQLite opens, if it differs from the path."""
+    def __init__(self, path: str, *, uri: str | None = None, vfs: str | None = None, **options: Any) -> None:
+        """`uri` is what SQLite opens, if it differs from the path. Every page that is read is checked."""
+        load()
         with _opening:
             check_not_inherited(path)
             self.path = path
             self.identity: Identity | None = None
             _connections.add(self)
             try:
-                super().__init__(uri or path, **options)
+                super().__init__(uri or path, vfs=vfs or VFS, **options)
             except BaseException:
                 _connections.discard(self)
                 raise
@@ -68,6 +70,11 @@ class Connection(apsw.Connection):
         _connections.discard(self)
 
 
+def is_lent(path: str) -> bool:
+    """Whether a thread of this process uses a connection for reading the file."""
+    return any(each.path == path and each.lock is None and not each.resting for each in list(_connections))
+
+
 def identity_of(path: str) -> Identity | None:
     """Device and inode, the same for all names of the file; None if there is no file.
 
@@ -78,6 +85,22 @@ def identity_of(path: str) -> Identity | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def check_identity(path: str, connection: Connection, outcome: str) -> None:
+    """Raise StoreUnavailable unless the path still leads to the file that the connection has open."""
+    try:
+        status = os.stat(path)
+        found: Identity | None = status.st_dev, status.st_ino
+    except PermissionError:
+        return  # a process that has given up its privileges cannot look, and uses what it has open
+    except OSError:
+        found = None
+    if found != connection.identity:
+        raise StoreUnavailable(
+            f"{path}: the file was renamed, replaced or deleted while the store was open; {outcome}. "
+            "Open the store again"
+        )
 
 
 def check_not_inherited(path: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 
 class EventRow(NamedTuple):
-    """A row of `events`. All columns but the last are what `SequencedEvent` takes, in its order."""
+    """A row of `events`: what `SequencedEvent` takes, in its order."""
 
     position: int
     type: str
@@ -19,32 +19,29 @@ class EventRow(NamedTuple):
     recorded_at: int
     id: bytes | None
     metadata: str | None
-    checksum: int
 
 
 class AppendRow(NamedTuple):
-    """A row of `appends`. Files of format 1 have no checksum."""
+    """A row of `appends`."""
 
     last: int
     first: int
     conditions: str
     unless: str | None
-    checksum: int | None = None
 
 
-class CheckpointRow(NamedTuple):
-    """A row of `checkpoints`. Files of format 1 have no checksum."""
+class RecordRow(NamedTuple):
+    """A row of `records`."""
 
     name: str
-    position: str
-    checksum: int | None = None
+    revision: int
+    value: bytes
 
 
 Row: TypeAlias = tuple[Any, ...]
-"""A plain tuple with the columns of an EventRow. As the content of an event, it lacks the checksum."""
+"""A plain tuple with the columns of an EventRow."""
 
-CHECKED_COLUMNS: Final = ", ".join(EventRow._fields)
-CONTENT_COLUMNS: Final = ", ".join(EventRow._fields[:-1])
+COLUMNS: Final = ", ".join(EventRow._fields)
 
 POSITION: Final = EventRow._fields.index("position")
 DATA: Final = EventRow._fields.index("data")

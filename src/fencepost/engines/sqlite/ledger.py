@@ -6,22 +6,24 @@ from the generations on disk. tests/sqlite/test_matching.py holds both to the de
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import time_ns
+from typing import Final
 from uuid import UUID
 
 import apsw
 
-from ...core.judging import Append
-from ...errors import StoreCorrupt
-from ...model import Query, encode_metadata, encode_tags
-from .checkpoints import read_checkpoint
-from .checksums import WHAT_TO_DO
+from ...core.verdicts import Changes
+from ...errors import StoreUnavailable
+from ...model import Event, Query, Record, encode_tags
 from .connections import snapshot
-from .fetching import EventRows
 from .generations import Types, position_of, ready_parts, shortlist
 from .layout import Row
+from .records import read_record
 from .search import search
 from .tail import Tail
+
+LATEST_US: Final = 253_402_300_799_999_999  # the end of the year 9999, which readers can still decode
 
 
 class BatchLedger:
@@ -29,12 +31,14 @@ class BatchLedger:
 
     def __init__(self, tail: Tail, older: Tail | None, connection: apsw.Connection, types: Types) -> None:
         self.rows: list[Row] = []
-        self.checkpoints: dict[str, int] = {}
+        self.changes: dict[str, Record | None] = {}
         self._tail = tail
         self._older = older
         self._connection = connection
         self._types = types
         self._now = time_ns() // 1000
+        if self._now > LATEST_US:
+            raise StoreUnavailable("the clock is beyond the year 9999; nothing was written; set the clock")
 
     def head(self) -> int:
         return self._tail.head
@@ -52,38 +56,27 @@ class BatchLedger:
             return older.first_match(query, after)
         short = shortlist(self._connection, self._types, query, after, self._tail.floor)
         if short is not None and (not short or all(len(item.tags) == 1 for item in query.items)):
-            return self._checked(short[0], query) if short else None
+            return short[0] if short else None
         with snapshot(self._connection):
             for part in ready_parts(self._connection, self._types, after, self._tail.floor):
                 for position in search(part, query):
-                    return self._checked(position, query)
+                    return position
         return None
-
-    def _checked(self, position: int, query: Query) -> int:
-        """The position, after checking that its event exists and matches: a posting alone must not refuse an append."""
-        rows = EventRows(self._connection.filename)
-        rows.check_matches(rows.at(self._connection, [position]), query)
-        return position
 
     def position_of(self, id: UUID) -> int | None:
         position = self._tail.position_of(id.bytes)
         if position is not None or not self._tail.floor:
             return position
-        position = position_of(self._connection, id.bytes)
-        if position is not None:
-            (event,) = EventRows(self._connection.filename).at(self._connection, [position])
-            if event.id != id:
-                raise StoreCorrupt(
-                    f"{self._connection.filename}: the index says that event {position} has the id {id}, which it "
-                    f"does not have; {WHAT_TO_DO}"
-                )
-        return position
+        return position_of(self._connection, id.bytes)
 
-    def checkpoint(self, name: str) -> int:
-        return self.checkpoints[name] if name in self.checkpoints else read_checkpoint(self._connection, name)
+    def record(self, key: str) -> Record | None:
+        return self.changes[key] if key in self.changes else read_record(self._connection, key)
 
-    def stage(self, append: Append) -> None:
-        for event in append.events:
+    def stage_records(self, changes: Changes) -> None:
+        self.changes.update(changes)
+
+    def stage(self, events: Sequence[Event]) -> None:
+        for event in events:
             id = None if event.id is None else event.id.bytes
             content = (
                 self._tail.head + 1,
@@ -92,10 +85,7 @@ class BatchLedger:
                 event.data,
                 self._now,
                 id,
-                encode_metadata(event.metadata),
+                event.raw_metadata,
             )
             self._tail.add(event.type, event.tags, id, content)
             self.rows.append(content)
-        if append.checkpoint is not None:
-            name, position = append.checkpoint
-            self.checkpoints[name] = position

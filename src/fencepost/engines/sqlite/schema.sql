@@ -1,4 +1,4 @@
--- Format 2 of a Fencepost file. docs/reference/sqlite-format.md explains it.
+-- Format 3 of a Fencepost file. docs/reference/sqlite-format.md explains it.
 
 -- The log. Rows are inserted with the next position, never changed, never deleted.
 CREATE TABLE events (
@@ -8,8 +8,7 @@ CREATE TABLE events (
     data        BLOB    NOT NULL,
     recorded_at INTEGER NOT NULL,  -- microseconds since 1970-01-01 UTC
     id          BLOB,              -- 16 bytes of UUID, or NULL
-    metadata    TEXT,              -- a JSON object of strings with sorted names, or NULL
-    checksum    INTEGER NOT NULL   -- CRC-32 of all of the above, as checksums.py makes it
+    metadata    TEXT               -- a JSON object of strings with sorted names, or NULL
 ) STRICT;
 
 -- Types have numbers so that a posting is short.
@@ -42,10 +41,17 @@ CREATE TABLE generations (
     mark_position INTEGER
 ) STRICT;
 
--- How far named consumers have come. The position is text, since it may be another store's and
--- wider than 64 bits.
-CREATE TABLE checkpoints (
-    name     TEXT PRIMARY KEY,
-    position TEXT NOT NULL,
-    checksum INTEGER               -- NULL in rows of format 1
+-- The head when a process last closed the store. A log that ends below it has lost its end.
+CREATE TABLE closed (
+    head INTEGER NOT NULL
+) STRICT;
+INSERT INTO closed VALUES (0);
+
+-- Named values. The revision counts the changes. A name begins with records/, or with checkpoints/:
+-- then the value is a position in decimal digits. The revision of the row 'deleted' is the highest
+-- that a deleted record had.
+CREATE TABLE records (
+    name     TEXT    PRIMARY KEY,
+    revision INTEGER NOT NULL,
+    value    BLOB    NOT NULL
 ) STRICT, WITHOUT ROWID;

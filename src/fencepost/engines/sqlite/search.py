@@ -30,13 +30,13 @@ EVERY: Final = ""  # the term that every event has; no tag is empty
 
 
 class Part(Protocol[Key]):
-    """An index of the events with after < position <= upto."""
+    """An index of the events with after < position <= up_to."""
 
     @property
     def after(self) -> int: ...
 
     @property
-    def upto(self) -> int: ...
+    def up_to(self) -> int: ...
 
     def type_key(self, type: str) -> Key | None:
         """The part's own key for the type; None if it has no events of that type."""
@@ -50,7 +50,7 @@ class Part(Protocol[Key]):
 
 def search(part: Part[Key], query: Query, *, backwards: bool = False) -> Iterator[int]:
     """The keys of the part's events that match the query; ascending, each once."""
-    start = -part.upto if backwards else part.after + 1
+    start = -part.up_to if backwards else part.after + 1
     found = [
         intersection([part.run(term, type, backwards) for term in terms], start)
         for terms, type in _targets(part, query.items)
@@ -92,14 +92,14 @@ def _types_of_all(part: Part[Key], terms: Iterable[str], known: dict[str, Collec
     return types
 
 
-def list_run(positions: Sequence[int], after: int, upto: int, backwards: bool) -> Run:
-    """The run of a list in memory. Another thread may append positions above `upto` meanwhile."""
+def list_run(positions: Sequence[int], after: int, up_to: int, backwards: bool) -> Run:
+    """The run of a list in memory. Another thread may append positions above `up_to` meanwhile."""
 
     def forwards_from(key: int, count: int) -> list[int]:
         start = bisect_left(positions, key)
         keys = list(positions[start : start + count])
-        if keys and keys[-1] > upto:
-            del keys[bisect_right(keys, upto) :]
+        if keys and keys[-1] > up_to:
+            del keys[bisect_right(keys, up_to) :]
         return keys
 
     def backwards_from(key: int, count: int) -> list[int]:

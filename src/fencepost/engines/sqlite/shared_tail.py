@@ -3,7 +3,7 @@
 Readers take the current `View`, a tuple, without a lock. Only a thread that holds the store's write lock replaces the
 view or adds to its tail. Invariant: the tail has every event up to `committed`, and readers search no further. A tail
 that an interrupt may have left half changed is dropped, and read from the file again. tests/sqlite/test_interrupts.py
-holds this.
+checks this.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import NamedTuple
 import apsw
 
 from ...model import decode_tags
-from .fetching import newer_rows
-from .generations import indexed_upto
+from .event_rows import newer_rows
+from .generations import indexed_up_to
 from .layout import ID
 from .tail import Tail
 
@@ -41,14 +41,14 @@ class SharedTail:
     def catch_up(self, connection: apsw.Connection) -> None:
         """Read what other processes have appended, or have moved from the tail to the generations."""
         tail, committed, older = self.view
-        indexed = indexed_upto(connection)
+        indexed = indexed_up_to(connection)
         if indexed > tail.floor:
             older = tail if committed >= indexed else None
             tail, committed = Tail(indexed), indexed
         try:
             for row in newer_rows(connection, committed, self._path):
-                _, type, tags, *_ = content = row[:-1]
-                tail.add(type, decode_tags(tags), content[ID], content)
+                _, type, tags, *_ = row
+                tail.add(type, decode_tags(tags), row[ID], row)
         except BaseException:
             self.reset(tail.floor)
             raise

@@ -1,7 +1,7 @@
 """Reads of a few events, most of them recent: one thread completes those of all waiting callers together.
 
-Events that the tail keeps come from memory. Nothing is locked. tests/sqlite/test_matching.py holds every short read to
-the definition of matching.
+Events that the tail keeps come from memory. Nothing is locked. tests/sqlite/test_matching.py compares every short read
+with the definition of matching.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from ...buckets import matches
 from ...errors import StoreCorrupt
 from ...model import Query, SequencedEvent
 from . import sizes
-from .fetching import EventRows, Head
+from .event_rows import EventRows, Head
+from .forks import Connection
 from .generations import Types, shortlist
 from .readers import Readers
 from .search import search
@@ -35,7 +36,7 @@ class Read(msgspec.Struct, frozen=True):
 
     query: Query
     after: int
-    upto: int | None
+    up_to: int | None
     limit: int | None
     backwards: bool
 
@@ -43,32 +44,34 @@ class Read(msgspec.Struct, frozen=True):
 class ShortReads:
     """Completes the reads that are short, and leaves the others to `Scans`.
 
-    `view_upto(upto)` returns a tail without waiting for a writer, so the tail may lack events up to there.
+    `view_up_to(up_to)` returns a tail without waiting for a writer, so the tail may lack events up to there.
     """
 
     def __init__(
-        self, readers: Readers, rows: EventRows, head: Head, types: Types, view_upto: Callable[[int], View]
+        self, readers: Readers, rows: EventRows, head: Head, types: Types, view_up_to: Callable[[int], View]
     ) -> None:
         self._readers = readers
         self._rows = rows
         self._head = head
         self._types = types
-        self._view_upto = view_upto
+        self._view_up_to = view_up_to
 
     def begin(self, reads: Sequence[Read]) -> list[ShortRead]:
-        with self._readers.lend() as connection:
-            head = self._head.read(connection)
-            return [self._begin(connection, read, head) for read in reads]
+        return self._readers.run(lambda connection: self._begin_all(connection, reads))
+
+    def _begin_all(self, connection: Connection, reads: Sequence[Read]) -> list[ShortRead]:
+        head = self._head.read(connection)
+        return [self._begin(connection, read, head) for read in reads]
 
     def _begin(self, connection: apsw.Connection, read: Read, head: int) -> ShortRead:
         """Up to where the read reaches; and all of its events as one page, or None if the read is not short."""
-        query, after, reach = read.query, read.after, head if read.upto is None else min(read.upto, head)
+        query, after, reach = read.query, read.after, head if read.up_to is None else min(read.up_to, head)
         sizes_of_items = {len(item.tags) for item in query.items}
         if 0 in sizes_of_items:
             return reach, None
         one_tag = sizes_of_items == ONE
         try:
-            view = self._view_upto(reach)
+            view = self._view_up_to(reach)
             committed = view.committed
             if reach - committed > sizes.UNINDEXED_EVENTS:
                 return reach, None
@@ -89,16 +92,14 @@ class ShortReads:
                 page += unknown
             if not page:
                 return reach, page
-            if exact:
-                self._rows.check_matches(page, query)
-            else:
+            if not exact:
                 page = [event for event in page if matches(event, query)]
         except (apsw.Error, StoreCorrupt):
             return reach, None  # the caller of this read scans instead, and gets the error; the other callers do not
         return reach, (page[::-1] if read.backwards else page)[: read.limit]
 
     def _keys(
-        self, connection: apsw.Connection, view: View, query: Query, after: int, upto: int, one_tag: bool
+        self, connection: apsw.Connection, view: View, query: Query, after: int, up_to: int, one_tag: bool
     ) -> list[int] | None:
         """Candidate positions, ascending, which include all that match; None if there are many.
 
@@ -106,12 +107,12 @@ class ShortReads:
         """
         keys: list[int] | None = []
         tail, older = view.tail, view.older
-        parts = [(tail, max(after, tail.floor), upto)]
+        parts = [(tail, max(after, tail.floor), up_to)]
         if after < tail.floor:
             if older is not None and older.floor <= after:
-                parts = [(older, after, min(upto, tail.floor)), *parts]
+                parts = [(older, after, min(up_to, tail.floor)), *parts]
             else:
-                keys = shortlist(connection, self._types, query, after, min(upto, tail.floor), sizes.SHORT_EVENTS)
+                keys = shortlist(connection, self._types, query, after, min(up_to, tail.floor), sizes.SHORT_EVENTS)
         for part, begin, end in parts:
             if keys is None or begin >= end:
                 continue

@@ -18,9 +18,6 @@ SHORT_EVENTS: Final = 256  # a read of this many events is short: it takes about
 SHORT_BYTES: Final = 1_048_576  # a read of more data is not short
 SIZED_ROWS: Final = 64  # rows of a short read that are fetched before their data is added up
 SHORT_READS: Final = 16  # short reads of concurrent callers that one thread does together
-CHECKED_ROWS: Final = 64  # rows of the newest events that are checked together
-CHECKED_BYTES: Final = 1_048_576
-CRC_ROWS: Final = 128  # rows encoded at a time: enough to be fast, few enough for the processor's cache
 
 # Committing.
 INSERT_ROWS: Final = 64  # rows in one INSERT: one statement for each row costs several times as much

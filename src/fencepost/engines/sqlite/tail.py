@@ -6,7 +6,7 @@ grown long is written there in one sorted pass, and a new tail begins. The tail 
 unless they are large, because recent events are read most.
 
 Only the committing thread adds events. Other threads search at the same time, up to a committed position, and do not
-see the events that are staged above it. tests/sqlite/test_tail.py and test_matching.py hold this.
+see the events that are staged above it. tests/sqlite/test_tail.py and test_matching.py check this.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Tail:
         """The row of the event at a position above the floor; None if it is too large to be kept."""
         return self._stored[position - self.floor - 1]
 
-    def positions(self, query: Query, after: int, upto: int, most: int) -> list[int] | None:
-        """The matches with after < position <= upto, ascending; None if more than `most`. Items have one tag each."""
+    def positions(self, query: Query, after: int, up_to: int, most: int) -> list[int] | None:
+        """The matches with after < position <= up_to, ascending; None if more than `most`. Items have one tag each."""
         found: list[int] = []
         for item in query.items:
             (tag,) = item.tags
@@ -84,7 +84,7 @@ class Tail:
             for type in item.types or list(by_type):
                 positions = by_type.get(type, NOTHING)
                 if positions and positions[-1] > after:
-                    found += positions[bisect_right(positions, after) : bisect_right(positions, upto)]
+                    found += positions[bisect_right(positions, after) : bisect_right(positions, up_to)]
                     if len(found) > most:
                         return None
         return sorted(set(found))
@@ -127,9 +127,9 @@ class Tail:
 class TailPart:
     """The tail between two positions, as a part to search."""
 
-    def __init__(self, tail: Tail, after: int, upto: int) -> None:
+    def __init__(self, tail: Tail, after: int, up_to: int) -> None:
         self.after = after
-        self.upto = upto
+        self.up_to = up_to
         self._lists = tail._lists
 
     def type_key(self, type: str) -> str:
@@ -139,4 +139,4 @@ class TailPart:
         return list(self._lists.get(term, ()))
 
     def run(self, term: str, type: str, backwards: bool) -> Run:
-        return list_run(self._lists.get(term, {}).get(type, NOTHING), self.after, self.upto, backwards)
+        return list_run(self._lists.get(term, {}).get(type, NOTHING), self.after, self.up_to, backwards)

@@ -3,7 +3,7 @@
 A batch is judged against the tail, then inserted at the next positions by one statement, which is also the
 transaction and the sync. If another process has committed meanwhile, the statement fails on the primary key
 `position`: the tail catches up, and the batch is judged and inserted again. So a verdict always takes every event
-below the inserted positions into account. models/ and tests/sqlite/test_handles.py hold this.
+below the inserted positions into account. models/ and tests/sqlite/test_handles.py check this.
 """
 
 from __future__ import annotations
@@ -16,23 +16,21 @@ from typing import Final, TypeVar
 
 import apsw
 
-from ...core.judging import Append, Verdict, judge, records_of
+from ...core.verdicts import Append, Verdict, judge, recorded_appends_of
 from ...errors import InvalidInput
 from ...model import RecordedAppend, SequencedEvent
 from . import sizes
-from .checkpoints import checkpoint_row
-from .checksums import with_checksums
 from .connections import roll_back, run, transaction, value
-from .fetching import Head
+from .event_rows import Head
 from .forks import Connection
-from .generations import Types, index_events, indexed_upto, insert_many, write_tail
+from .generations import Types, index_events, indexed_up_to, insert_many, merge_step, write_tail
 from .layout import ID, POSITION, Row
 from .ledger import BatchLedger
-from .merging import merge_step
-from .recording import create_appends_table, insert_records
+from .recorded_appends import create_appends_table, insert_recorded_appends
+from .records import write_records
 from .shared_tail import SharedTail
 from .tail import Tail
-from .wal import WriteAheadLog
+from .write_ahead_log import WriteAheadLog
 
 Result = TypeVar("Result")
 
@@ -52,14 +50,21 @@ class Committer:
     """Writes over one connection. The caller holds the lock that guards the connection and the tail."""
 
     def __init__(
-        self, writer: Connection, tail: SharedTail, types: Types, head: Head, *, patience_s: float, records: bool
+        self,
+        writer: Connection,
+        tail: SharedTail,
+        types: Types,
+        head: Head,
+        *,
+        patience_s: float,
+        record_conditions: bool,
     ) -> None:
         self.writer = writer
         self.log = WriteAheadLog(writer, patience_s)
         self._tail = tail
         self._types = types
         self._head = head
-        self._records = records
+        self._records_conditions = record_conditions
         self._wrote_tail = False  # after the last commit
         self._merge_at = 0.0  # when the next step of merging is due
         self._lookup_s = 0.0  # how long the last restore looked up its ids in the generations
@@ -70,7 +75,22 @@ class Committer:
 
     def restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend]) -> None:
         """Insert events with the positions and times that they have."""
-        self._write(lambda: self._restore(events, appends, with_checksums([event.stored for event in events])))
+        self._write(lambda: self._restore(events, appends, [event.stored for event in events]))
+
+    def close(self) -> None:
+        """Close the connection, after noting where the log ends: opening the file again compares it."""
+        try:
+            self.recover()
+            self.writer.set_busy_timeout(0)
+            run(
+                self.writer,
+                "UPDATE closed SET head = e.head FROM (SELECT max(position) AS head FROM events) AS e"
+                " WHERE e.head > closed.head",
+            )
+        except apsw.Error:
+            pass  # the disk is full, or another process writes: the note of an earlier close stays true
+        finally:
+            self.writer.close()
 
     def recover(self) -> None:
         """Clean up after a thread that was interrupted between two steps. Every write begins with this."""
@@ -87,8 +107,8 @@ class Committer:
             raise
 
     def _commit(self, appends: Sequence[Append]) -> list[Verdict]:
-        # A checkpoint has no position that would collide if another process moved it meanwhile.
-        locked = any(append.checkpoint is not None for append in appends)
+        # A record has no position that would collide if another process changed it meanwhile.
+        locked = any(append.checkpoint is not None or append.records for append in appends)
         if self._alert and not locked:
             self._look_around()
         for attempt in count():
@@ -126,24 +146,23 @@ class Committer:
         ledger = BatchLedger(tail, self._tail.view.older, self.writer, self._types)
         verdicts = judge(appends, ledger)
         if ledger.rows:
-            self._insert(with_checksums(ledger.rows), records_of(appends, verdicts) if self._records else ())
+            self._insert(ledger.rows, recorded_appends_of(appends, verdicts) if self._records_conditions else ())
         elif not self.writer.in_transaction and self._head.read(self.writer) > ledger.head():
             raise Overtaken  # a batch that inserts nothing cannot collide, so it has to look
-        for name, position in ledger.checkpoints.items():
-            row = checkpoint_row(name, position)
-            run(self.writer, "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?)", row)
+        if ledger.changes:
+            write_records(self.writer, ledger.changes)
         return verdicts
 
-    def _insert(self, rows: list[Row], records: Sequence[RecordedAppend]) -> None:
+    def _insert(self, rows: list[Row], recorded: Sequence[RecordedAppend]) -> None:
         try:
-            if (records or len(rows) > sizes.INSERT_ROWS) and not self.writer.in_transaction:
+            if (recorded or len(rows) > sizes.INSERT_ROWS) and not self.writer.in_transaction:
                 with transaction(self.writer):
                     insert_many(self.writer, "events", rows)
-                    insert_records(self.writer, records)
+                    insert_recorded_appends(self.writer, recorded)
             else:
                 insert_many(self.writer, "events", rows)
-                if records:
-                    insert_records(self.writer, records)
+                if recorded:
+                    insert_recorded_appends(self.writer, recorded)
         except apsw.ConstraintError as error:
             if error.extendedresult != apsw.SQLITE_CONSTRAINT_PRIMARYKEY:  # type: ignore[attr-defined]
                 raise
@@ -167,7 +186,7 @@ class Committer:
                     index_events(self.writer, tail.floor, tail.head + len(rows))
                 else:
                     for event, row in zip(events, rows, strict=True):
-                        tail.add(event.type, event.tags, event.stored_id, row[:-1])
+                        tail.add(event.type, event.tags, event.stored_id, row)
         except Exception:
             self._tail.take_back(tail, committed)
             raise
@@ -197,7 +216,7 @@ class Committer:
         writes = len(tail) >= sizes.TAIL_EVENTS
         if writes:
             with transaction(self.writer):
-                if indexed_upto(self.writer) == tail.floor:
+                if indexed_up_to(self.writer) == tail.floor:
                     write_tail(self.writer, self._types, tail)
             self._tail.catch_up(self.writer)
             self._merge_at = 0.0
