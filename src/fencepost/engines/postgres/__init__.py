@@ -9,17 +9,27 @@ try:
 except ImportError as error:
     raise ImportError("PostgreSQL needs the extra 'postgres': pip install 'fencepost[postgres]'") from error
 
-from typing import Any
+from typing import Any, Unpack
 
-from ...address import Address
+from ...core.address import Address, Tables
+from ...core.options import PostgresOptions
+from .addresses import parameters_of
 from .engine import PostgresEngine
-from .install import install
+from .install import DEFAULT_SCHEMA, install, quoted
 from .load import load
 
 
-def open_engine(address: Address, **options: Any) -> PostgresEngine:
+def open_engine(address: Address, **options: Unpack[PostgresOptions]) -> PostgresEngine:
     """Open the store at the address. Options that are passed take precedence over those in the address."""
-    return PostgresEngine(address.location, **{**address.options, **options})
+    given: dict[str, Any] = {**address.options, **options}
+    return PostgresEngine(address.location, **given)
 
 
-__all__ = ["open_engine", "PostgresEngine", "install", "load"]
+def tables_at(address: Address) -> Tables:
+    """The tables of the store, without a connection. Raises `InvalidInput` if the address is malformed."""
+    parameters_of(address.location)
+    schema = quoted(str(address.options.get("schema", DEFAULT_SCHEMA)))
+    return Tables(address.location, f"{schema}.event", f"{schema}.append")
+
+
+__all__ = ["open_engine", "tables_at", "PostgresEngine", "install", "load"]

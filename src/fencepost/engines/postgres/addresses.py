@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import psycopg
 
+from ...core.redaction import is_ambiguous, redacted
 from ...errors import InvalidInput
-from ...redaction import is_ambiguous, redacted
 
 ENCODE: Final = "in a user or password, write @ as %40, / as %2F, ? as %3F and % as %25"
 _PORTS: Final = re.compile(r"[0-9]*(,[0-9]*)*")

@@ -1,6 +1,6 @@
 """The PostgreSQL engine: what the core asks of a storage, answered by a store in one schema of a database.
 
-committing.py commits batches, paging.py reads pages, listening.py waits for appends of other processes.
+committer.py commits batches, paged_read.py reads pages, listener.py waits for appends of other processes.
 
 A read is paged by position and holds no transaction open between two pages. That is consistent without a snapshot,
 because nothing is ever stored at or below a head that was seen. tests/postgres/test_contract.py holds the engine to
@@ -15,18 +15,20 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from ...core.engine import Capability, InThread, ReadStart
-from ...core.judging import Append, Verdict
+from ...core.record_keys import key_range
+from ...core.verdicts import Append, Verdict
 from ...errors import InvalidInput
-from ...model import Query, RecordedAppend, SequencedEvent
-from .calls import Call
-from .committing import Committer
-from .connections import Connections
-from .install import DEFAULT_SCHEMA, check_version, install, quoted, read_head
-from .listening import Listener
+from ...model import Query, Record, RecordedAppend, SequencedEvent
+from .committer import Committer
+from .connection_pool import ConnectionPool
+from .install import DEFAULT_SCHEMA, check_version, install, quoted
+from .listener import Listener
 from .load import restore
-from .paging import Paging
-from .pipelining import PipelinedReads
-from .recording import PAGE_APPENDS, Records
+from .paged_read import PagedRead
+from .read_pipeline import ReadPipeline
+from .recorded_appends import PAGE_APPENDS, RecordedAppends
+from .seen_log import SeenLog, Witness
+from .statement import Statement
 from .wire import LAST_POSITION
 
 
@@ -42,7 +44,7 @@ class PostgresEngine:
         | Capability.BEGIN
         | Capability.ASYNC_READ
         | Capability.ASYNC_COMMIT
-        | Capability.RECORD
+        | Capability.RECORDED_APPENDS
         | Capability.RESTORE
     )
 
@@ -60,23 +62,28 @@ class PostgresEngine:
         if connections < 1:
             raise InvalidInput("connections", f"at least 1 is needed, not {connections}")
         name = self._name = quoted(schema)
-        self._page = Call(f"SELECT * FROM {name}.page($1, $2, $3, $4, $5, $6)")
-        self._checkpoint = f"SELECT position FROM {name}.checkpoint WHERE name = %s".encode()
-        self._records = Records(name)
-        self.connections = Connections(url, limit=connections, patience_s=patience_s)
-        self.pipelined_reads = PipelinedReads(self.connections, limit=max(1, connections // 2))
+        self._page = Statement(f"SELECT * FROM {name}.page($1, $2, $3, $4, $5, $6)")
+        self._record = f"SELECT name, value, revision FROM {name}.record WHERE name = %s".encode()
+        self._record_page = (
+            f"SELECT name, value, revision FROM {name}.record WHERE name >= %s AND name < %s ORDER BY name LIMIT %s"
+        ).encode()
+        self._recorded = RecordedAppends(name)
+        self.pool = ConnectionPool(url, limit=connections, patience_s=patience_s)
+        self._pipeline = ReadPipeline(self.pool, self._page, limit=max(1, connections // 2))
         if create:
-            install(url, schema, upgrade=False)
-        listening = self.connections if listen_url is None else Connections(listen_url, limit=1, patience_s=patience_s)
+            install(url, schema)
+        listening = self.pool if listen_url is None else ConnectionPool(listen_url, limit=1, patience_s=patience_s)
+        self._seen = SeenLog(name)
+        self.pool.on_connect = listening.on_connect = self._seen.check
         try:
-            channel, head = self._open(schema), self._read_head()
+            channel, last = self._open(schema), self._read_head()
         except BaseException:
-            self.connections.close()
+            self.pool.close()
             raise
-        self.listener = Listener(listening.connect, channel, name)
-        self.listener.advance(head)  # a repeated append that is found below this head was stored before
-        self._committer = Committer(name, self.connections, self.listener, self._records if record_conditions else None)
-        self._finalizer = weakref.finalize(self, _abandon, schema, self.connections, self.listener)
+        self.listener = Listener(listening.connect, channel, self._seen)
+        self.listener.advance(last.position, last)  # a repeated append that is found below was stored before
+        self._committer = Committer(name, self.pool, self.listener, self._recorded if record_conditions else None)
+        self._finalizer = weakref.finalize(self, _abandon, schema, self.pool, self.listener)
         self._finalizer.atexit = False  # the end of the process closes everything, and must not wait for a server
 
     def commit(self, appends: Sequence[Append]) -> Sequence[Verdict]:
@@ -86,99 +93,104 @@ class PostgresEngine:
         return await self._committer.commit_async(appends, in_thread)
 
     def scan(
-        self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
+        self, query: Query, *, after: int, up_to: int, limit: int | None = None, backwards: bool = False
     ) -> Iterator[Sequence[SequencedEvent]]:
-        if after < upto and limit != 0:
-            paging = Paging(query, after=after, upto=upto, limit=limit, backwards=backwards, required_head=upto)
-            yield from self._pages(paging)
+        if after < up_to and limit != 0:
+            read = PagedRead(query, after=after, up_to=up_to, limit=limit, backwards=backwards, seen_head=up_to)
+            yield from self._pages(read)
 
-    def begin(self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool) -> ReadStart:
-        paging = _paging(query, after=after, upto=upto, limit=limit, backwards=backwards)
-        return self._begun(paging, self._read_page(paging))
+    def begin(self, query: Query, *, after: int, up_to: int | None, limit: int | None, backwards: bool) -> ReadStart:
+        read = self._paged_read(query, after=after, up_to=up_to, limit=limit, backwards=backwards)
+        return self._begun(read, self._read_page(read))
 
     async def begin_async(
-        self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool, in_thread: InThread
+        self, query: Query, *, after: int, up_to: int | None, limit: int | None, backwards: bool, in_thread: InThread
     ) -> ReadStart:
-        paging = _paging(query, after=after, upto=upto, limit=limit, backwards=backwards)
-        rows = await self.pipelined_reads.rows(self._page, paging.arguments())
-        page = await in_thread(self._read_page, paging) if rows is None else paging.receive(rows)
-        begun = self._begun(paging, page)
+        read = self._paged_read(query, after=after, up_to=up_to, limit=limit, backwards=backwards)
+        rows = await self._pipeline.rows(read.arguments())
+        page = await in_thread(self._read_page, read) if rows is None else read.receive(rows)
+        begun = self._begun(read, page)
         return begun if begun.page or begun.rest is None else await in_thread(begun.with_first_page)
 
     def head(self) -> int:
-        return self.connections.retry(self._read_head)
+        return self.pool.retry(self._read_head).position
 
     def wait(self, after: int, timeout_s: float) -> int:
-        self.connections.owner.check()  # only the parent has the thread that listens
+        self.pool.owner.check()  # only the parent has the thread that listens
         return self.listener.wait(after, timeout_s)
 
     def interrupt(self) -> None:
         self.listener.interrupt()
 
-    def checkpoint(self, name: str) -> int:
-        rows = self.connections.rows(self._checkpoint, [name])
-        return int(rows[0][0]) if rows else 0
+    def record(self, key: str) -> Record | None:
+        rows = self.pool.rows(self._record, [key])
+        return Record(*rows[0]) if rows else None
+
+    def records(self, prefix: str, *, after: str, limit: int) -> Sequence[Record]:
+        rows = self.pool.rows(self._record_page, [*key_range(prefix, after), limit])
+        return [Record(*row) for row in rows]
 
     def close(self) -> None:
         self._finalizer.detach()
-        if self.connections.owner.is_this_process:
-            self.connections.close()
+        if self.pool.owner.is_this_process:
+            self.pool.close()
             self.listener.close()
 
-    def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
-        while after < upto:
-            page = self._records.page(self.connections, after, min(upto, LAST_POSITION))
+    def recorded(self, *, after: int, up_to: int) -> Iterator[Sequence[RecordedAppend]]:
+        while after < up_to:
+            page = self._recorded.page(self.pool, after, min(up_to, LAST_POSITION))
             if page:
                 yield page
-            after = page[-1].last if len(page) == PAGE_APPENDS else upto
+            after = page[-1].last if len(page) == PAGE_APPENDS else up_to
 
     def restore(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend] = ()) -> None:
-        with self.connections.connection() as connection, connection.transaction():
-            restore(connection, self._name, events)
-            self._records.restore(connection, appends)
+        with self.pool.connection() as connection, connection.transaction():
+            restore(connection, self._name, events, patience_s=self.pool.patience_s)
+            self._recorded.restore(connection, appends)
         self.listener.advance(events[-1].position)
 
     def _open(self, schema: str) -> str:
         """Check the version of the store and return the name of its notification channel."""
-        with self.connections.connection() as connection:
+        with self.pool.connection() as connection:
             check_version(connection, schema)
             row = connection.execute("SELECT %s::regclass::oid", [f"{self._name}.event"]).fetchone()
             assert row is not None
             return f"fencepost_{row[0]}"
 
-    def _begun(self, paging: Paging, page: Sequence[SequencedEvent]) -> ReadStart:
-        return ReadStart(paging.reach, page, None if paging.ended else self._pages(paging))
+    def _paged_read(
+        self, query: Query, *, after: int, up_to: int | None, limit: int | None, backwards: bool
+    ) -> PagedRead:
+        """A reading up to the head, or up to `up_to` if that is lower."""
+        last = LAST_POSITION if up_to is None else up_to
+        return PagedRead(query, after=after, up_to=last, limit=limit, backwards=backwards, seen_head=self._seen.head)
 
-    def _pages(self, paging: Paging) -> Iterator[Sequence[SequencedEvent]]:
+    def _begun(self, read: PagedRead, page: Sequence[SequencedEvent]) -> ReadStart:
+        return ReadStart(read.reach, page, None if read.ended else self._pages(read))
+
+    def _pages(self, read: PagedRead) -> Iterator[Sequence[SequencedEvent]]:
         """The pages that have not been read yet."""
-        while not paging.ended:
-            page = self._read_page(paging)
+        while not read.ended:
+            page = self._read_page(read)
             if page:
                 yield page
 
-    def _read_page(self, paging: Paging) -> list[SequencedEvent]:
-        arguments = paging.arguments()
+    def _read_page(self, read: PagedRead) -> list[SequencedEvent]:
+        arguments = read.arguments()
 
-        def read() -> list[tuple[Any, ...]]:
-            with self.connections.session() as session:
-                return self._page.rows(session, arguments)
+        def rows() -> list[tuple[Any, ...]]:
+            with self.pool.borrow() as pooled:
+                return self._page.rows(pooled, arguments)
 
-        return paging.receive(self.connections.retry(read))
+        return read.receive(self.pool.retry(rows))
 
-    def _read_head(self) -> int:
-        with self.connections.connection() as connection:
-            return read_head(connection, self._name)
-
-
-def _paging(query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool) -> Paging:
-    """A reading up to the head, or up to `upto` if that is lower."""
-    bound = LAST_POSITION if upto is None else upto
-    return Paging(query, after=after, upto=bound, limit=limit, backwards=backwards)
+    def _read_head(self) -> Witness:
+        with self.pool.connection() as connection:
+            return self._seen.read_head(connection)
 
 
-def _abandon(schema: str, connections: Connections, listener: Listener) -> None:
+def _abandon(schema: str, pool: ConnectionPool, listener: Listener) -> None:
     """Release the resources of a store that was dropped without `close`. In a forked child they are the parent's."""
-    if connections.owner.is_this_process:
+    if pool.owner.is_this_process:
         listener.abandon()
-        connections.abandon()
+        pool.abandon()
         warnings.warn(f"the store in the schema {schema!r} was not closed", ResourceWarning, stacklevel=2)

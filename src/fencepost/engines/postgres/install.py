@@ -1,9 +1,7 @@
-"""Creating a store in a database, upgrading one, and checking its version.
+"""Creating a store in a database, and checking its version.
 
 A store is a schema; a database can hold several. `install` runs the files of the folder sql in one transaction, so a
-store exists completely or not at all. The files can run again: on a store of an older version they add what is
-missing and replace the functions. Grants are kept. Afterwards, in a transaction that blocks no reads or appends,
-`install` checks the events that an older version has stored. tests/postgres/test_install.py checks all of this.
+store exists completely or not at all. tests/postgres/test_install.py checks this.
 """
 
 from __future__ import annotations
@@ -14,47 +12,43 @@ from typing import Any, Final
 
 import psycopg
 
-from ...errors import FormatUnsupported, InvalidInput, StoreCorrupt
+from ...errors import FormatUnsupported, InvalidInput
 from .addresses import parameters_of
-from .faults import translated
-from .templates import LOCK_CLASS, expand
+from .error_mapping import translated
 
-VERSION: Final = 2  # of what the files of the folder sql create
+VERSION: Final = 1  # of what the files of the folder sql create
+LOCK_CLASS: Final = 1179537987  # the first key of every advisory lock of Fencepost, as in the folder sql
 DEFAULT_SCHEMA: Final = "fencepost"
-FILES: Final = ("tables.sql", "search.sql", "append.sql", "read.sql", "recording.sql")
+FILES: Final = ("tables.sql", "search.sql", "append.sql", "read.sql", "recorded_appends.sql")
 
 
-def install(url: str, schema: str = DEFAULT_SCHEMA, *, upgrade: bool = True) -> bool:
-    """Create a store in the schema, which is created if it does not exist, or upgrade an older store in place.
+def install(url: str, schema: str = DEFAULT_SCHEMA) -> bool:
+    """Create a store in the schema, which is created if it does not exist.
 
-    Returns False if there is a store of this version already. Without `upgrade`, an older store is refused.
+    Returns False if there is a store already.
     """
     parameters_of(url)
     with translated(), psycopg.connect(url, client_encoding="UTF8") as connection:
         # Of two concurrent installations, the second waits and finds the store of the first.
         connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", [LOCK_CLASS])
-        version = installed_version(connection, schema)
-        changes = version is None or (upgrade and version < VERSION)
-        if version is None:
-            encoding = connection.execute("SHOW server_encoding").fetchone()
-            if encoding != ("UTF8",):
-                raise FormatUnsupported(
-                    f"the encoding of the database is {encoding[0] if encoding else None}, but types and tags need UTF8"
-                )
-        elif changes:
-            lock_log(connection, quoted(schema))  # before locks on the tables, in the order in which appends take them
-        else:
+        if installed_version(connection, schema) is not None:
             check_version(connection, schema)
-        if changes:
-            connection.execute(script(schema).encode())
-            connection.commit()
-        _check_stored(connection, schema)
-        return changes
+            return False
+        encoding = connection.execute("SHOW server_encoding").fetchone()
+        if encoding != ("UTF8",):
+            raise FormatUnsupported(
+                f"the encoding of the database is {encoding[0] if encoding else None}, but types and tags need UTF8"
+            )
+        connection.execute(script(schema).encode())
+        return True
 
 
-def lock_log(connection: psycopg.Connection[Any], name: str) -> None:
-    """Take the lock under which positions are assigned, until the transaction ends. `name` is the quoted schema."""
-    connection.execute("SELECT pg_advisory_xact_lock(%s, %s::regclass::oid::int)", [LOCK_CLASS, f"{name}.event"])
+def lock_log(connection: psycopg.Connection[Any], name: str, patience_s: float = 0.0) -> None:
+    """Take the lock under which positions are assigned, until the transaction ends. `name` is the quoted schema.
+
+    Waits for at most `patience_s`, or without a limit if that is 0.
+    """
+    connection.execute(f"SELECT {name}.wait_for_lock(%s::integer)".encode(), [int(patience_s * 1_000)])
 
 
 def read_head(connection: psycopg.Connection[Any], name: str) -> int:
@@ -65,13 +59,9 @@ def read_head(connection: psycopg.Connection[Any], name: str) -> int:
 
 
 def script(schema: str = DEFAULT_SCHEMA) -> str:
-    """The statements that create a store in the schema, or upgrade one."""
+    """The statements that create a store in the schema."""
     folder = files(__package__) / "sql"
-    return in_schema("\n\n".join(expand((folder / name).read_text()) for name in FILES), schema)
-
-
-def in_schema(text: str, schema: str) -> str:
-    """Statements that are written for the default schema, changed for another schema."""
+    text = "\n\n".join((folder / name).read_text() for name in FILES)
     if schema == DEFAULT_SCHEMA:
         return text
     name = quoted(schema)
@@ -106,11 +96,9 @@ def check_version(connection: psycopg.Connection[tuple[object, ...]], schema: st
             f"run `fencepost postgres install`, or open it with create=True"
         )
     if version != VERSION:
-        needs = f"needs version {VERSION}: run `fencepost postgres install` as its owner, which upgrades it in place"
-        knows = f"knows version {VERSION}: use the version of Fencepost that made it, or a later one"
         raise FormatUnsupported(
-            f"the store in the schema {schema!r} has version {version}, this library "
-            f"{needs if version < VERSION else knows}"
+            f"the store in the schema {schema!r} has version {version}, this library knows version {VERSION}: "
+            "use the version of Fencepost that made it"
         )
     same = connection.execute(f"SELECT hash = hashtextextended('fencepost', 0) FROM {quoted(schema)}.store".encode())
     if same.fetchone() != (True,):
@@ -118,31 +106,3 @@ def check_version(connection: psycopg.Connection[tuple[object, ...]], schema: st
             f"the store in the schema {schema!r} was dumped on a machine whose hash function for tags differs: "
             "load its events into a new store"
         )
-
-
-def _check_stored(connection: psycopg.Connection[Any], schema: str) -> None:
-    """Check the events that an older version has stored against the constraints of this version, unless that was done.
-
-    Version 1 relied on its callers to index the fifth and further tags of an event, so missing entries are added first.
-    """
-    name = quoted(schema)
-    unchecked = connection.execute(
-        "SELECT c.relname, k.conname FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid "
-        "WHERE k.connamespace = %s::regnamespace AND k.contype = 'c' AND NOT k.convalidated",
-        [name],
-    ).fetchall()
-    if not unchecked:
-        return
-    connection.execute(
-        f"INSERT INTO {name}.more_tags (tag, position) SELECT hashtextextended(t.tag, 0), e.position "
-        f"FROM {name}.event e, unnest(e.tags[5:]) AS t (tag) WHERE t.tag IS NOT NULL ON CONFLICT DO NOTHING".encode()
-    )
-    try:
-        for table, constraint in unchecked:
-            connection.execute(f'ALTER TABLE {name}."{table}" VALIDATE CONSTRAINT "{constraint}"'.encode())
-    except psycopg.errors.CheckViolation as error:
-        problem = f"{error.diag.message_primary} {error.diag.message_detail or ''}".strip()
-        raise StoreCorrupt(
-            f"the store in the schema {schema!r} has version {VERSION} now and can be used, but an older version "
-            f"stored an event that violates a constraint: {problem}"
-        ) from error

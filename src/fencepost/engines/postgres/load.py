@@ -20,10 +20,10 @@ import psycopg
 
 from ...errors import InvalidInput
 from ...model import Event, Placed, SequencedEvent
-from ...model.encodings import encode_metadata, encode_moment
+from ...model.encodings import encode_moment
 from .addresses import parameters_of
-from .connections import POSTGRES_EPOCH_US
-from .faults import translated
+from .connection_pool import POSTGRES_EPOCH_US
+from .error_mapping import translated
 from .install import DEFAULT_SCHEMA, check_version, lock_log, quoted, read_head
 from .wire import encode_array
 
@@ -60,12 +60,14 @@ def load(url: str, events: Iterable[Event | SequencedEvent], *, schema: str = DE
     return Placed(head + 1, last) if last > head else None
 
 
-def restore(connection: psycopg.Connection[Any], name: str, events: Sequence[SequencedEvent]) -> None:
+def restore(
+    connection: psycopg.Connection[Any], name: str, events: Sequence[SequencedEvent], *, patience_s: float
+) -> None:
     """Store the events with their positions in the caller's transaction. `name` is the quoted name of the schema."""
     connection.execute(
         "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
     )
-    lock_log(connection, name)
+    lock_log(connection, name, patience_s)
     head = read_head(connection, name)
     for position, event in enumerate(events, start=head + 1):
         if event.position != position:
@@ -114,7 +116,7 @@ def copy_blocks(events: Iterable[Event | SequencedEvent], head: int, now_us: int
             _, type, _, data, at, id, metadata = event.stored
         else:
             type, data, at = event.type, event.data, now_us
-            id, metadata = None if event.id is None else event.id.bytes, encode_metadata(event.metadata)
+            id, metadata = None if event.id is None else event.id.bytes, event.raw_metadata
         type_field = types.get(type)
         if type_field is None:
             if len(types) >= MOST_TYPES:

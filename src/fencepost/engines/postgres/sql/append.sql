@@ -6,7 +6,7 @@
 
 -- Store the events of accepted appends after `head` and return their number. The caller says how many events come
 -- `before` those of an append. If that is wrong, the positions are not the next ones, and nothing is stored.
-CREATE OR REPLACE FUNCTION fencepost.store_events(accepted json, head bigint) RETURNS bigint
+CREATE FUNCTION fencepost.store_events(accepted json, head bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     stored record;
@@ -32,7 +32,7 @@ END $$;
 
 -- Look up the ids of an append: how many of them are stored, their lowest and highest position, the index of the first
 -- id that is stored, the position of that event, and the index of the last id that is not stored.
-CREATE OR REPLACE FUNCTION fencepost.stored_ids(
+CREATE FUNCTION fencepost.stored_ids(
     ids uuid[], OUT stored integer, OUT first bigint, OUT last bigint,
     OUT first_stored integer, OUT first_stored_position bigint, OUT last_missing integer)
 LANGUAGE plpgsql STABLE AS $$
@@ -51,7 +51,7 @@ END $$;
 --
 -- Most decisions concern tags that no event has had since the caller read them. So this one statement settles most
 -- batches.
-CREATE OR REPLACE FUNCTION fencepost.is_doubtful(appends json) RETURNS boolean
+CREATE FUNCTION fencepost.is_doubtful(appends json) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN EXISTS (
@@ -62,7 +62,7 @@ BEGIN
             WHERE cardinality(c.tags) = 0 OR EXISTS (
                 SELECT FROM fencepost.tag_posting p
                 WHERE (p.tag, p.position) > (hashtextextended(c.tags[1], 0), c.after)
-                  AND (p.tag, p.position) <= (hashtextextended(c.tags[1], 0), {maximum}))));
+                  AND (p.tag, p.position) <= (hashtextextended(c.tags[1], 0), 9223372036854775807))));
 END $$;
 
 
@@ -78,7 +78,8 @@ END $$;
 --   conflict    the event at `first` matches the condition with index `detail`; the verdict contains a small event
 --   overlap     the id with index `detail` is stored, at `first`; the id with index `last` is not
 --   behind      the checkpoint is at `current` already
-CREATE OR REPLACE FUNCTION fencepost.judge_batch(appends json, INOUT head bigint, OUT verdicts json)
+--   changed     the record with index `detail` is at the revision `current`, with that value; without, it does not exist
+CREATE FUNCTION fencepost.judge_batch(appends json, INOUT head bigint, OUT verdicts json)
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
@@ -87,6 +88,7 @@ DECLARE
     condition integer;
     match     bigint;
     current   numeric;
+    revisions json;
     verdict   json;
     given     json[]  := '{}';
     accepted  json[]  := '{}';
@@ -95,7 +97,8 @@ DECLARE
 BEGIN
     FOR append IN
         SELECT * FROM json_to_recordset(appends) AS a (
-            events json, ids uuid[], checks json, checkpoint text, checkpoint_position numeric, sees_batch boolean)
+            events json, ids uuid[], checks json, checkpoint text, checkpoint_position numeric, records json,
+            sees_batch boolean)
     LOOP
         verdict := NULL;
         IF append.sees_batch AND head > stored THEN
@@ -121,7 +124,7 @@ BEGIN
             WHERE cardinality(c.tags) = 0 OR EXISTS (
                 SELECT FROM fencepost.tag_posting p
                 WHERE (p.tag, p.position) > (hashtextextended(c.tags[1], 0), c.after)
-                  AND (p.tag, p.position) <= (hashtextextended(c.tags[1], 0), {maximum}))
+                  AND (p.tag, p.position) <= (hashtextextended(c.tags[1], 0), 9223372036854775807))
             ORDER BY c.condition, m.position LIMIT 1;
             IF condition = -1 THEN
                 verdict := json_build_object('outcome', 'already', 'first', match, 'last', match);
@@ -137,14 +140,22 @@ BEGIN
                 RAISE check_violation USING MESSAGE =
                     'checkpoint: a name of 1 to 1024 bytes and a whole number from 0 to 2^96 - 1 are needed';
             END IF;
-            current := coalesce((SELECT c.position FROM fencepost.checkpoint c WHERE c.name = append.checkpoint), 0);
+            current := coalesce((SELECT convert_from(r.value, 'UTF8')::numeric FROM fencepost.record r
+                                 WHERE r.name = 'checkpoints/' || append.checkpoint), 0);
             IF append.checkpoint_position <= current THEN
                 verdict := json_build_object('outcome', 'behind', 'current', current::text);
-            ELSE
-                INSERT INTO fencepost.checkpoint AS c (name, position)
-                VALUES (append.checkpoint, append.checkpoint_position)
-                ON CONFLICT (name) DO UPDATE SET position = excluded.position;
             END IF;
+        END IF;
+
+        IF verdict IS NULL AND append.records IS NOT NULL THEN
+            SELECT c.verdict, c.revisions INTO verdict, revisions FROM fencepost.change_records(append.records) AS c;
+        END IF;
+
+        IF verdict IS NULL AND append.checkpoint IS NOT NULL THEN
+            INSERT INTO fencepost.record AS r (name, revision, value)
+            VALUES ('checkpoints/' || append.checkpoint, 1,
+                    convert_to(trunc(append.checkpoint_position)::text, 'UTF8'))
+            ON CONFLICT (name) DO UPDATE SET revision = r.revision + 1, value = excluded.value;
         END IF;
 
         IF verdict IS NULL THEN
@@ -153,7 +164,8 @@ BEGIN
                 accepted := accepted || json_build_object('before', head - stored, 'events', append.events);
             END IF;
             verdict := json_build_object(
-                'outcome', 'placed', 'first', head + least(count, 1), 'last', head + count);
+                'outcome', 'placed', 'first', head + least(count, 1), 'last', head + count,
+                'revisions', CASE WHEN append.records IS NOT NULL THEN revisions END);
             head := head + count;
         END IF;
         given := given || verdict;
@@ -166,8 +178,47 @@ BEGIN
 END $$;
 
 
+-- Compare the records that an append changes with the revisions that it expects. If all agree, change them and return their
+-- new revisions, 0 for a record that was deleted; otherwise return the verdict. A change without a value deletes.
+--
+-- An append names each record once. Otherwise one of the statements below fails, and nothing is stored.
+CREATE FUNCTION fencepost.change_records(changes json, OUT verdict json, OUT revisions json)
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    floor bigint;
+BEGIN
+    SELECT json_build_object('outcome', 'changed', 'detail', c.n, 'current', coalesce(r.revision::text, ''),
+                             'value', coalesce(translate(encode(r.value, 'base64'), E'\n', ''), ''))
+    INTO verdict
+    FROM ROWS FROM (json_to_recordset(changes) AS (name text, expected bigint)) WITH ORDINALITY AS c (name, expected, n)
+    LEFT JOIN fencepost.record r ON r.name = 'records/' || c.name
+    WHERE coalesce(r.revision, 0) IS DISTINCT FROM c.expected
+    ORDER BY c.n LIMIT 1;
+    IF verdict IS NOT NULL THEN
+        RETURN;
+    END IF;
+
+    INSERT INTO fencepost.record AS r (name, revision, value)
+    SELECT 'deleted', max(c.expected), '' FROM json_to_recordset(changes) AS c (expected bigint, value text)
+    WHERE c.value IS NULL HAVING count(*) > 0
+    ON CONFLICT (name) DO UPDATE SET revision = excluded.revision WHERE r.revision < excluded.revision;
+    DELETE FROM fencepost.record r USING json_to_recordset(changes) AS c (name text, value text)
+    WHERE r.name = 'records/' || c.name AND c.value IS NULL;
+
+    floor := coalesce((SELECT r.revision FROM fencepost.record r WHERE r.name = 'deleted'), 0);
+    INSERT INTO fencepost.record AS r (name, revision, value)
+    SELECT 'records/' || c.name, CASE WHEN c.expected = 0 THEN floor ELSE c.expected END + 1, decode(c.value, 'base64')
+    FROM json_to_recordset(changes) AS c (name text, expected bigint, value text) WHERE c.value IS NOT NULL
+    ON CONFLICT (name) DO UPDATE SET revision = excluded.revision, value = excluded.value;
+
+    SELECT json_agg(coalesce(r.revision, 0) ORDER BY c.n) INTO revisions
+    FROM ROWS FROM (json_to_recordset(changes) AS (name text)) WITH ORDINALITY AS c (name, n)
+    LEFT JOIN fencepost.record r ON r.name = 'records/' || c.name;
+END $$;
+
+
 -- The verdict for an append whose condition matches the event at position `match`.
-CREATE OR REPLACE FUNCTION fencepost.conflict(condition integer, match bigint) RETURNS json
+CREATE FUNCTION fencepost.conflict(condition integer, match bigint) RETURNS json
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (
@@ -181,6 +232,27 @@ BEGIN
 END $$;
 
 
+-- For each check, the position after which the search for it can begin: the head if no event up to there matches, else the
+-- position before the first event that does. A client calls this before `append_batch` for conditions that name many tags,
+-- because their search may take long, and passes the positions as `after`. Under the lock, only newer events are searched.
+CREATE FUNCTION fencepost.narrow_checks(checks json) RETURNS bigint[]
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    head bigint := (SELECT coalesce(max(e.position), 0) FROM fencepost.event e);
+BEGIN
+    RETURN ARRAY(
+        SELECT greatest(c.after, coalesce(m.first - 1, head))
+        FROM ROWS FROM (json_to_recordset(checks) AS (after bigint, types text[], tags text[]))
+                 WITH ORDINALITY AS c (after, types, tags, n),
+             LATERAL (SELECT min(f.position) FROM fencepost.matches(c.types, c.tags, c.after, head, 1, false)
+                      AS f (position)) AS m (first)
+        ORDER BY c.n);
+END $$;
+
+
 -- Judge the appends of a batch in order and store those that are accepted. Returns a number if all were placed, one after
 -- the other, behind that position; otherwise an array of verdicts.
 --
@@ -190,14 +262,19 @@ END $$;
 --   ids         all ids, if the events have them
 --   checks      the query items that must not match: condition (its index, -1 for `unless`), after, types, tags
 --   checkpoint, checkpoint_position
---   sees_batch  whether it could match, or share an id or a checkpoint with, an earlier append of this batch that is not
---               stored yet
--- A batch is plain if none of its appends sees the batch or has a checkpoint. Then only ids and conditions can cause a
--- refusal, and conditions only through events above `oldest`. A client may set `sees_batch` more often than needed and
--- `plain` less often. If it does the opposite, its own conditions, ids and checkpoints are not checked.
-CREATE OR REPLACE FUNCTION fencepost.append_batch(appends json, plain boolean, oldest bigint) RETURNS json
+--   records     the records that it changes: name, expected (a revision), value (base64), or no value to delete it
+--   sees_batch  whether it could match, or share an id with, an earlier append of this batch that is not stored yet
+-- A batch is plain if none of its appends sees the batch, has a checkpoint or changes a record. Then only ids and
+-- conditions can cause a refusal, and conditions only through events above `oldest`. A client may set `sees_batch` more
+-- often than needed and `plain` less often. If it does the opposite, its own conditions and ids are not checked, and its
+-- checkpoint and records are not stored.
+--
+-- `patience_ms` limits the wait for the lock.
+CREATE FUNCTION fencepost.append_batch(appends json, plain boolean, oldest bigint, patience_ms integer DEFAULT NULL)
+RETURNS json
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-{settings}
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     before  bigint;
@@ -209,7 +286,9 @@ BEGIN
        OR current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM fencepost.prepare_transaction();
     END IF;
-    PERFORM pg_advisory_xact_lock({lock_class}, 'fencepost.event'::regclass::oid::integer);
+    IF NOT pg_try_advisory_xact_lock(1179537987, 'fencepost.event'::regclass::oid::integer) THEN
+        PERFORM fencepost.wait_for_lock(patience_ms);
+    END IF;
 
     -- From here on, each statement takes its own snapshot, under the lock.
     SELECT coalesce(max(e.position), 0) INTO before FROM fencepost.event e;
@@ -227,15 +306,17 @@ BEGIN
 END $$;
 
 
--- Judge and store an append of one event without a checkpoint. Returns what `append_batch` returns. `oldest` is the lowest
+-- Judge and store an append of one event without a checkpoint or records. Returns what `append_batch` returns. `oldest` is the lowest
 -- `after` of its checks.
 --
 -- With a single caller nearly all appends are of this kind, and parsing the JSON of such a batch would take half as long
 -- as storing it. So the event is passed as parameters. If nothing was stored after `oldest`, one statement does it all.
-CREATE OR REPLACE FUNCTION fencepost.append_one(
-    id uuid, type text, tags text[], data bytea, metadata json, checks json, oldest bigint) RETURNS text
+CREATE FUNCTION fencepost.append_one(
+    id uuid, type text, tags text[], data bytea, metadata json, checks json, oldest bigint,
+    patience_ms integer DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-{settings}
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_variable
 DECLARE
@@ -247,7 +328,9 @@ BEGIN
        OR current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM fencepost.prepare_transaction();
     END IF;
-    PERFORM pg_advisory_xact_lock({lock_class}, 'fencepost.event'::regclass::oid::integer);
+    IF NOT pg_try_advisory_xact_lock(1179537987, 'fencepost.event'::regclass::oid::integer) THEN
+        PERFORM fencepost.wait_for_lock(patience_ms);
+    END IF;
     LOOP
         INSERT INTO fencepost.event AS e (position, recorded_at, id, type, tags, data, metadata)
         SELECT h.head + 1, clock_timestamp(), id, type, tags, data, metadata
@@ -264,15 +347,28 @@ BEGIN
                     'id', id, 'type', type, 'tags', tags, 'data', encode(data, 'base64'),
                     'metadata', metadata::text)))), false, 0);
         END IF;
-        current := {maximum};  -- under the lock it stays true that nothing is in the way
+        current := 9223372036854775807;  -- under the lock it stays true that nothing is in the way
     END LOOP;
     PERFORM pg_notify('fencepost_' || 'fencepost.event'::regclass::oid, placed::text);
     RETURN (placed - 1)::text;
 END $$;
 
 
+-- Take the lock of the store. Wait for at most `patience_ms`, or for the role's own `lock_timeout` if that is shorter.
+CREATE FUNCTION fencepost.wait_for_lock(patience_ms integer) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    own_ms numeric := extract(epoch FROM current_setting('lock_timeout')::interval) * 1000;
+BEGIN
+    IF patience_ms > 0 AND (own_ms = 0 OR own_ms > patience_ms) THEN
+        PERFORM set_config('lock_timeout', patience_ms::text, true);
+    END IF;
+    PERFORM pg_advisory_xact_lock(1179537987, 'fencepost.event'::regclass::oid::integer);
+END $$;
+
+
 -- Refuse a transaction in which appends are not possible, and make its commit wait for the disk.
-CREATE OR REPLACE FUNCTION fencepost.prepare_transaction() RETURNS void
+CREATE FUNCTION fencepost.prepare_transaction() RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF pg_is_in_recovery() THEN
@@ -291,4 +387,5 @@ END $$;
 REVOKE ALL ON FUNCTION fencepost.append_batch FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.append_one FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.judge_batch FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.change_records FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.store_events FROM PUBLIC;

@@ -11,31 +11,73 @@
 
 
 -- The first position at or beyond `at` in the stream of a tag. The event has the tag, or one with the same hash.
-CREATE OR REPLACE FUNCTION fencepost.seek(tag text, at bigint, backwards boolean) RETURNS bigint
+CREATE FUNCTION fencepost.seek(tag text, at bigint, backwards boolean) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 DECLARE
     hash  bigint := hashtextextended(seek.tag, 0);
     found bigint;
 BEGIN
-    --@ each branch         | nearest | start         | stop                 | order:
-    --@   IF backwards THEN | max     | <= (hash, at) | >= (hash, 0)         | DESC;
-    --@   ELSE              | min     | >= (hash, at) | <= (hash, {maximum}) |
-    {branch}
-        SELECT {nearest}(p.position) INTO found FROM (
-            --@ each n: 1; 2; 3; 4
+    IF backwards THEN
+        SELECT max(p.position) INTO found FROM (
             (SELECT position FROM fencepost.event
-             WHERE (hashtextextended(tags[{n}], 0), position) {start}
-               AND (hashtextextended(tags[{n}], 0), position) {stop}
-               AND tags[{n}] IS NOT NULL
-             ORDER BY hashtextextended(tags[{n}], 0) {order}, position {order} LIMIT 1)
+             WHERE (hashtextextended(tags[1], 0), position) <= (hash, at)
+               AND (hashtextextended(tags[1], 0), position) >= (hash, 0)
+               AND tags[1] IS NOT NULL
+             ORDER BY hashtextextended(tags[1], 0) DESC, position DESC LIMIT 1)
             UNION ALL
-            --@ end
+            (SELECT position FROM fencepost.event
+             WHERE (hashtextextended(tags[2], 0), position) <= (hash, at)
+               AND (hashtextextended(tags[2], 0), position) >= (hash, 0)
+               AND tags[2] IS NOT NULL
+             ORDER BY hashtextextended(tags[2], 0) DESC, position DESC LIMIT 1)
+            UNION ALL
+            (SELECT position FROM fencepost.event
+             WHERE (hashtextextended(tags[3], 0), position) <= (hash, at)
+               AND (hashtextextended(tags[3], 0), position) >= (hash, 0)
+               AND tags[3] IS NOT NULL
+             ORDER BY hashtextextended(tags[3], 0) DESC, position DESC LIMIT 1)
+            UNION ALL
+            (SELECT position FROM fencepost.event
+             WHERE (hashtextextended(tags[4], 0), position) <= (hash, at)
+               AND (hashtextextended(tags[4], 0), position) >= (hash, 0)
+               AND tags[4] IS NOT NULL
+             ORDER BY hashtextextended(tags[4], 0) DESC, position DESC LIMIT 1)
+            UNION ALL
             (SELECT position FROM fencepost.more_tags
-             WHERE (tag, position) {start} AND (tag, position) {stop}
-             ORDER BY tag {order}, position {order} LIMIT 1)
+             WHERE (tag, position) <= (hash, at) AND (tag, position) >= (hash, 0)
+             ORDER BY tag DESC, position DESC LIMIT 1)
         ) AS p;
-    --@ end
+    ELSE
+        SELECT min(p.position) INTO found FROM (
+            (SELECT position FROM fencepost.event
+             WHERE (hashtextextended(tags[1], 0), position) >= (hash, at)
+               AND (hashtextextended(tags[1], 0), position) <= (hash, 9223372036854775807)
+               AND tags[1] IS NOT NULL
+             ORDER BY hashtextextended(tags[1], 0), position LIMIT 1)
+            UNION ALL
+            (SELECT position FROM fencepost.event
+             WHERE (hashtextextended(tags[2], 0), position) >= (hash, at)
+               AND (hashtextextended(tags[2], 0), position) <= (hash, 9223372036854775807)
+               AND tags[2] IS NOT NULL
+             ORDER BY hashtextextended(tags[2], 0), position LIMIT 1)
+            UNION ALL
+            (SELECT position FROM fencepost.event
+             WHERE (hashtextextended(tags[3], 0), position) >= (hash, at)
+               AND (hashtextextended(tags[3], 0), position) <= (hash, 9223372036854775807)
+               AND tags[3] IS NOT NULL
+             ORDER BY hashtextextended(tags[3], 0), position LIMIT 1)
+            UNION ALL
+            (SELECT position FROM fencepost.event
+             WHERE (hashtextextended(tags[4], 0), position) >= (hash, at)
+               AND (hashtextextended(tags[4], 0), position) <= (hash, 9223372036854775807)
+               AND tags[4] IS NOT NULL
+             ORDER BY hashtextextended(tags[4], 0), position LIMIT 1)
+            UNION ALL
+            (SELECT position FROM fencepost.more_tags
+             WHERE (tag, position) >= (hash, at) AND (tag, position) <= (hash, 9223372036854775807)
+             ORDER BY tag, position LIMIT 1)
+        ) AS p;
     END IF;
     RETURN found;
 END $$;
@@ -44,7 +86,7 @@ END $$;
 -- The next `most` events with after < position <= upto in the stream of a tag, from `at` on. `fits` says whether the
 -- event has all of `tags` and, unless `types` is empty, one of `types`. An event is returned twice if two of its tags
 -- have the hash of `tag`.
-CREATE OR REPLACE FUNCTION fencepost.walk(
+CREATE FUNCTION fencepost.walk(
     tag text, tags text[], types text[], at bigint, after bigint, upto bigint, most integer, backwards boolean)
 RETURNS TABLE ("position" bigint, fits boolean)
 LANGUAGE plpgsql STABLE AS $$
@@ -53,73 +95,126 @@ DECLARE
     hash     bigint  := hashtextextended(walk.tag, 0);
     any_type boolean := cardinality(walk.types) = 0;
 BEGIN
-    --@ each branch         | start         | stop            | order:
-    --@   IF backwards THEN | <= (hash, at) | > (hash, after) | DESC;
-    --@   ELSE              | >= (hash, at) | <= (hash, upto) |
-    {branch}
+    IF backwards THEN
         RETURN QUERY SELECT e.position, e.tags @> walk.tags AND (any_type OR e.type = ANY (walk.types)) FROM (
-            --@ each n: 1; 2; 3; 4
             (SELECT position, type, tags FROM fencepost.event
-             WHERE (hashtextextended(tags[{n}], 0), position) {start}
-               AND (hashtextextended(tags[{n}], 0), position) {stop}
-               AND tags[{n}] IS NOT NULL
-             ORDER BY hashtextextended(tags[{n}], 0) {order}, position {order} LIMIT most)
+             WHERE (hashtextextended(tags[1], 0), position) <= (hash, at)
+               AND (hashtextextended(tags[1], 0), position) > (hash, after)
+               AND tags[1] IS NOT NULL
+             ORDER BY hashtextextended(tags[1], 0) DESC, position DESC LIMIT most)
             UNION ALL
-            --@ end
+            (SELECT position, type, tags FROM fencepost.event
+             WHERE (hashtextextended(tags[2], 0), position) <= (hash, at)
+               AND (hashtextextended(tags[2], 0), position) > (hash, after)
+               AND tags[2] IS NOT NULL
+             ORDER BY hashtextextended(tags[2], 0) DESC, position DESC LIMIT most)
+            UNION ALL
+            (SELECT position, type, tags FROM fencepost.event
+             WHERE (hashtextextended(tags[3], 0), position) <= (hash, at)
+               AND (hashtextextended(tags[3], 0), position) > (hash, after)
+               AND tags[3] IS NOT NULL
+             ORDER BY hashtextextended(tags[3], 0) DESC, position DESC LIMIT most)
+            UNION ALL
+            (SELECT position, type, tags FROM fencepost.event
+             WHERE (hashtextextended(tags[4], 0), position) <= (hash, at)
+               AND (hashtextextended(tags[4], 0), position) > (hash, after)
+               AND tags[4] IS NOT NULL
+             ORDER BY hashtextextended(tags[4], 0) DESC, position DESC LIMIT most)
+            UNION ALL
             (SELECT e.position, e.type, e.tags
                FROM (SELECT position FROM fencepost.more_tags
-                     WHERE (tag, position) {start} AND (tag, position) {stop}
-                     ORDER BY tag {order}, position {order} LIMIT most) AS m,
+                     WHERE (tag, position) <= (hash, at) AND (tag, position) > (hash, after)
+                     ORDER BY tag DESC, position DESC LIMIT most) AS m,
                     LATERAL (SELECT * FROM fencepost.event e WHERE e.position = m.position OFFSET 0) AS e)
-        ) AS e ORDER BY e.position {order} LIMIT most;
-    --@ end
+        ) AS e ORDER BY e.position DESC LIMIT most;
+    ELSE
+        RETURN QUERY SELECT e.position, e.tags @> walk.tags AND (any_type OR e.type = ANY (walk.types)) FROM (
+            (SELECT position, type, tags FROM fencepost.event
+             WHERE (hashtextextended(tags[1], 0), position) >= (hash, at)
+               AND (hashtextextended(tags[1], 0), position) <= (hash, upto)
+               AND tags[1] IS NOT NULL
+             ORDER BY hashtextextended(tags[1], 0), position LIMIT most)
+            UNION ALL
+            (SELECT position, type, tags FROM fencepost.event
+             WHERE (hashtextextended(tags[2], 0), position) >= (hash, at)
+               AND (hashtextextended(tags[2], 0), position) <= (hash, upto)
+               AND tags[2] IS NOT NULL
+             ORDER BY hashtextextended(tags[2], 0), position LIMIT most)
+            UNION ALL
+            (SELECT position, type, tags FROM fencepost.event
+             WHERE (hashtextextended(tags[3], 0), position) >= (hash, at)
+               AND (hashtextextended(tags[3], 0), position) <= (hash, upto)
+               AND tags[3] IS NOT NULL
+             ORDER BY hashtextextended(tags[3], 0), position LIMIT most)
+            UNION ALL
+            (SELECT position, type, tags FROM fencepost.event
+             WHERE (hashtextextended(tags[4], 0), position) >= (hash, at)
+               AND (hashtextextended(tags[4], 0), position) <= (hash, upto)
+               AND tags[4] IS NOT NULL
+             ORDER BY hashtextextended(tags[4], 0), position LIMIT most)
+            UNION ALL
+            (SELECT e.position, e.type, e.tags
+               FROM (SELECT position FROM fencepost.more_tags
+                     WHERE (tag, position) >= (hash, at) AND (tag, position) <= (hash, upto)
+                     ORDER BY tag, position LIMIT most) AS m,
+                    LATERAL (SELECT * FROM fencepost.event e WHERE e.position = m.position OFFSET 0) AS e)
+        ) AS e ORDER BY e.position LIMIT most;
     END IF;
 END $$;
 
 
 -- The first position at or beyond `at` in the stream of some types.
-CREATE OR REPLACE FUNCTION fencepost.seek_types(types text[], at bigint, backwards boolean) RETURNS bigint
+CREATE FUNCTION fencepost.seek_types(types text[], at bigint, backwards boolean) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     found bigint;
 BEGIN
-    --@ each branch         | nearest | start           | stop                   | order:
-    --@   IF backwards THEN | max     | <= (h.hash, at) | >= (h.hash, 0)         | DESC;
-    --@   ELSE              | min     | >= (h.hash, at) | <= (h.hash, {maximum}) |
-    {branch}
-        SELECT {nearest}(e.position) INTO found
+    IF backwards THEN
+        SELECT max(e.position) INTO found
         FROM unnest(types) AS t (type), LATERAL (SELECT hashtextextended(t.type COLLATE "C", 0)) AS h (hash), LATERAL (
             SELECT e.position FROM fencepost.event e
-            WHERE (hashtextextended(e.type, 0), e.position) {start}
-              AND (hashtextextended(e.type, 0), e.position) {stop}
+            WHERE (hashtextextended(e.type, 0), e.position) <= (h.hash, at)
+              AND (hashtextextended(e.type, 0), e.position) >= (h.hash, 0)
               AND e.type = t.type
-            ORDER BY hashtextextended(e.type, 0) {order}, e.position {order} LIMIT 1) AS e;
-    --@ end
+            ORDER BY hashtextextended(e.type, 0) DESC, e.position DESC LIMIT 1) AS e;
+    ELSE
+        SELECT min(e.position) INTO found
+        FROM unnest(types) AS t (type), LATERAL (SELECT hashtextextended(t.type COLLATE "C", 0)) AS h (hash), LATERAL (
+            SELECT e.position FROM fencepost.event e
+            WHERE (hashtextextended(e.type, 0), e.position) >= (h.hash, at)
+              AND (hashtextextended(e.type, 0), e.position) <= (h.hash, 9223372036854775807)
+              AND e.type = t.type
+            ORDER BY hashtextextended(e.type, 0), e.position LIMIT 1) AS e;
     END IF;
     RETURN found;
 END $$;
 
 
 -- As `walk`, for the stream of some types.
-CREATE OR REPLACE FUNCTION fencepost.walk_types(
+CREATE FUNCTION fencepost.walk_types(
     types text[], tags text[], at bigint, after bigint, upto bigint, most integer, backwards boolean)
 RETURNS TABLE ("position" bigint, fits boolean)
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 BEGIN
-    --@ each branch         | start           | stop              | order:
-    --@   IF backwards THEN | <= (h.hash, at) | > (h.hash, after) | DESC;
-    --@   ELSE              | >= (h.hash, at) | <= (h.hash, upto) |
-    {branch}
+    IF backwards THEN
         RETURN QUERY SELECT e.position, e.tags @> walk_types.tags
         FROM unnest(types) AS t (type), LATERAL (SELECT hashtextextended(t.type COLLATE "C", 0)) AS h (hash), LATERAL (
             SELECT e.position, e.type, e.tags FROM fencepost.event e
-            WHERE (hashtextextended(e.type, 0), e.position) {start}
-              AND (hashtextextended(e.type, 0), e.position) {stop}
+            WHERE (hashtextextended(e.type, 0), e.position) <= (h.hash, at)
+              AND (hashtextextended(e.type, 0), e.position) > (h.hash, after)
               AND e.type = t.type
-            ORDER BY hashtextextended(e.type, 0) {order}, e.position {order} LIMIT most) AS e
-        ORDER BY e.position {order} LIMIT most;
-    --@ end
+            ORDER BY hashtextextended(e.type, 0) DESC, e.position DESC LIMIT most) AS e
+        ORDER BY e.position DESC LIMIT most;
+    ELSE
+        RETURN QUERY SELECT e.position, e.tags @> walk_types.tags
+        FROM unnest(types) AS t (type), LATERAL (SELECT hashtextextended(t.type COLLATE "C", 0)) AS h (hash), LATERAL (
+            SELECT e.position, e.type, e.tags FROM fencepost.event e
+            WHERE (hashtextextended(e.type, 0), e.position) >= (h.hash, at)
+              AND (hashtextextended(e.type, 0), e.position) <= (h.hash, upto)
+              AND e.type = t.type
+            ORDER BY hashtextextended(e.type, 0), e.position LIMIT most) AS e
+        ORDER BY e.position LIMIT most;
     END IF;
 END $$;
 
@@ -131,7 +226,7 @@ END $$;
 -- When all streams agree on a position, they have it in common. The work is bounded by the shortest stream, and an absent
 -- tag or type ends the search at once. If two long streams hardly ever meet, scanning one of them is faster, so the
 -- search stops after four rounds and returns how far it came.
-CREATE OR REPLACE FUNCTION fencepost.leap(tags text[], types text[], start bigint, backwards boolean) RETURNS bigint
+CREATE FUNCTION fencepost.leap(tags text[], types text[], start bigint, backwards boolean) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     streams  integer := cardinality(tags) + (cardinality(types) > 0)::integer;
@@ -158,7 +253,7 @@ END $$;
 
 
 -- The stream whose next position, from `at` on, is the farthest: an index into `tags`, or 0 for the types.
-CREATE OR REPLACE FUNCTION fencepost.rarest(tags text[], types text[], at bigint, backwards boolean) RETURNS integer
+CREATE FUNCTION fencepost.rarest(tags text[], types text[], at bigint, backwards boolean) RETURNS integer
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF cardinality(tags) = 1 AND cardinality(types) = 0 THEN
@@ -181,7 +276,7 @@ END $$;
 -- blocks, and compares the events, until less than a quarter of a block matches. Then it leaps again. So it reads dense
 -- matches as fast as the events of one tag, skips sparse ones, and walks once along the shortest of several streams that
 -- never meet.
-CREATE OR REPLACE FUNCTION fencepost.matches(
+CREATE FUNCTION fencepost.matches(
     types text[], tags text[], after bigint, upto bigint, most integer, backwards boolean) RETURNS SETOF bigint
 LANGUAGE plpgsql STABLE ROWS 10 AS $$
 DECLARE
@@ -195,13 +290,12 @@ DECLARE
     hits     bigint[];
 BEGIN
     IF cardinality(tags) = 0 AND any_type THEN
-        --@ each branch         | order:
-        --@   IF backwards THEN | DESC;
-        --@   ELSE              |
-        {branch}
+        IF backwards THEN
             RETURN QUERY SELECT e.position FROM fencepost.event e
-            WHERE e.position > after AND e.position <= upto ORDER BY e.position {order} LIMIT most;
-        --@ end
+            WHERE e.position > after AND e.position <= upto ORDER BY e.position DESC LIMIT most;
+        ELSE
+            RETURN QUERY SELECT e.position FROM fencepost.event e
+            WHERE e.position > after AND e.position <= upto ORDER BY e.position LIMIT most;
         END IF;
         RETURN;
     ELSIF cardinality(tags) = 0 THEN

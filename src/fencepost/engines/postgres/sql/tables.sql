@@ -1,9 +1,12 @@
 -- The tables of a Fencepost event store in one schema of a PostgreSQL database, and their constraints.
 --
 -- The files in this folder are written for the schema `fencepost`; install.py substitutes the name of another schema.
--- Every name is qualified, so nothing depends on the settings of a session. Lines that begin with --@ repeat the lines
--- between them; templates.py describes that. When the files run on an older store, they upgrade it: they add what is
--- missing and replace all functions.
+-- Every name is qualified, so nothing depends on the settings of a session.
+--
+-- PostgreSQL plans a query well only if its order and its bounds are constants in its text. So the queries for both
+-- directions, and for each of the tag indexes, are spelled out. One generic plan must suit every tag and every size of
+-- the log, so the functions that clients call exclude plans that depend on statistics. 1179537987 is the first key of
+-- every advisory lock of Fencepost: "FNRC" in ASCII.
 --
 -- The log is the table `event`. An append assigns positions under one advisory lock, which it holds until its commit has
 -- finished. Therefore positions have no gaps, they are in commit order, and a snapshot that contains position p contains
@@ -20,14 +23,13 @@ CREATE SCHEMA IF NOT EXISTS fencepost;
 -- One row: the version of this schema, and a sample of the hash under which tags are indexed. Opening a store fails if
 -- the library does not know the version, or if the sample shows that the store was dumped on a machine whose hash
 -- function differs.
-CREATE TABLE IF NOT EXISTS fencepost.store (
+CREATE TABLE fencepost.store (
     version    integer     NOT NULL,
     hash       bigint      NOT NULL DEFAULT hashtextextended('fencepost', 0),
     created_at timestamptz NOT NULL DEFAULT now(),
     single     boolean     NOT NULL DEFAULT true UNIQUE CHECK (single)
 );
-INSERT INTO fencepost.store AS s (version) VALUES (2)
-ON CONFLICT (single) DO UPDATE SET version = excluded.version WHERE s.version < excluded.version;
+INSERT INTO fencepost.store (version) VALUES (1);
 
 
 -- The log. Columns of fixed width come first, because PostgreSQL finds them without decoding the columns before them.
@@ -36,7 +38,7 @@ ON CONFLICT (single) DO UPDATE SET version = excluded.version WHERE s.version < 
 -- the first four tags. The hashes are stored in the indexes only; in the row or in a separate table they would take
 -- another 10 to 20 % of the space. Every search compares the type and tags of the row itself, so a hash collision costs
 -- one row lookup and never changes a result.
-CREATE TABLE IF NOT EXISTS fencepost.event (
+CREATE TABLE fencepost.event (
     position    bigint      NOT NULL CONSTRAINT event_position PRIMARY KEY,
     recorded_at timestamptz NOT NULL,
     id          uuid,
@@ -45,11 +47,12 @@ CREATE TABLE IF NOT EXISTS fencepost.event (
     data        bytea       NOT NULL,
     metadata    json
 );
-CREATE UNIQUE INDEX IF NOT EXISTS event_id ON fencepost.event (id) WHERE id IS NOT NULL;
-CREATE INDEX IF NOT EXISTS event_type ON fencepost.event (hashtextextended(type, 0), position);
---@ each n: 1; 2; 3; 4
-CREATE INDEX IF NOT EXISTS event_tag{n} ON fencepost.event (hashtextextended(tags[{n}], 0), position) WHERE tags[{n}] IS NOT NULL;
---@ end
+CREATE UNIQUE INDEX event_id ON fencepost.event (id) WHERE id IS NOT NULL;
+CREATE INDEX event_type ON fencepost.event (hashtextextended(type, 0), position);
+CREATE INDEX event_tag1 ON fencepost.event (hashtextextended(tags[1], 0), position) WHERE tags[1] IS NOT NULL;
+CREATE INDEX event_tag2 ON fencepost.event (hashtextextended(tags[2], 0), position) WHERE tags[2] IS NOT NULL;
+CREATE INDEX event_tag3 ON fencepost.event (hashtextextended(tags[3], 0), position) WHERE tags[3] IS NOT NULL;
+CREATE INDEX event_tag4 ON fencepost.event (hashtextextended(tags[4], 0), position) WHERE tags[4] IS NOT NULL;
 
 -- A vacuum after inserts marks pages as visible to all, which allows scans that read the index alone.
 ALTER TABLE fencepost.event SET (autovacuum_vacuum_insert_scale_factor = 0.05);
@@ -60,7 +63,7 @@ ALTER TABLE fencepost.event SET (autovacuum_vacuum_insert_scale_factor = 0.05);
 --
 -- This is a function because PostgreSQL parses the text of a constraint's expression again in each statement: the same
 -- checks, written as an expression, took four times as long.
-CREATE OR REPLACE FUNCTION fencepost.is_event(
+CREATE FUNCTION fencepost.is_event(
     "position" bigint, type text, tags text[], data bytea, metadata json) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -101,7 +104,7 @@ END $$;
 -- of the `jsonb` value is therefore 2n - 1 characters longer than a text without duplicates. But `jsonb` cannot hold
 -- U+0000, which metadata may contain; then the function compares the names one by one. The common case is decided in a
 -- single expression, because PL/pgSQL prepares each expression again in each transaction.
-CREATE OR REPLACE FUNCTION fencepost.is_metadata("position" bigint, metadata json) RETURNS boolean
+CREATE FUNCTION fencepost.is_metadata("position" bigint, metadata json) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     wrong text;
@@ -128,14 +131,12 @@ BEGIN
 END $$;
 
 
--- NOT VALID, because checking an older log takes long: `install` does it afterwards, while appends continue.
-ALTER TABLE fencepost.event DROP CONSTRAINT IF EXISTS event_valid;
 ALTER TABLE fencepost.event ADD CONSTRAINT event_valid
-    CHECK (fencepost.is_event(position, type, tags, data, metadata)) NOT VALID;
+    CHECK (fencepost.is_event(position, type, tags, data, metadata));
 
 
 -- The hashes of the fifth and all further tags of each event.
-CREATE TABLE IF NOT EXISTS fencepost.more_tags (
+CREATE TABLE fencepost.more_tags (
     tag      bigint NOT NULL,
     position bigint NOT NULL,
     CONSTRAINT more_tags_tag PRIMARY KEY (tag, position)
@@ -143,7 +144,7 @@ CREATE TABLE IF NOT EXISTS fencepost.more_tags (
 
 
 -- A trigger fills this table, so that the tags are indexed no matter how an event was stored.
-CREATE OR REPLACE FUNCTION fencepost.store_more_tags() RETURNS trigger
+CREATE FUNCTION fencepost.store_more_tags() RETURNS trigger
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     INSERT INTO fencepost.more_tags (tag, position)
@@ -151,13 +152,12 @@ BEGIN
     ON CONFLICT DO NOTHING;  -- two tags may have the same hash
     RETURN NULL;
 END $$;
-CREATE OR REPLACE TRIGGER event_more_tags AFTER INSERT ON fencepost.event
+CREATE TRIGGER event_more_tags AFTER INSERT ON fencepost.event
     FOR EACH ROW WHEN (NEW.tags[5] IS NOT NULL) EXECUTE FUNCTION fencepost.store_more_tags();
-DROP FUNCTION IF EXISTS fencepost.store_more_tags(bigint);  -- of version 1
 
 
 -- The positions of each tag, from all five indexes. A position occurs twice if two tags of its event have the same hash.
-CREATE OR REPLACE VIEW fencepost.tag_posting AS
+CREATE VIEW fencepost.tag_posting AS
     SELECT hashtextextended(tags[1], 0) AS tag, position FROM fencepost.event WHERE tags[1] IS NOT NULL
     UNION ALL SELECT hashtextextended(tags[2], 0), position FROM fencepost.event WHERE tags[2] IS NOT NULL
     UNION ALL SELECT hashtextextended(tags[3], 0), position FROM fencepost.event WHERE tags[3] IS NOT NULL
@@ -165,11 +165,17 @@ CREATE OR REPLACE VIEW fencepost.tag_posting AS
     UNION ALL SELECT tag, position FROM fencepost.more_tags;
 
 
--- The checkpoints of consumers. A consumer may follow another store, so positions are as wide as those of any engine.
-CREATE TABLE IF NOT EXISTS fencepost.checkpoint (
-    name     text           NOT NULL COLLATE "C" PRIMARY KEY,
-    position numeric(29, 0) NOT NULL
+-- Records: named values beside the log. Each change of a record adds one to its revision. The name of a record begins with
+-- records/, that of a checkpoint with checkpoints/; the value of a checkpoint is its position in decimal digits. The row
+-- `deleted` has the highest revision that a deleted record had. A new record begins above it, so that an expected
+-- revision which was seen before a deletion is never valid again.
+CREATE TABLE fencepost.record (
+    name     text   NOT NULL COLLATE "C" PRIMARY KEY,
+    revision bigint NOT NULL,
+    value    bytea  NOT NULL,
+    CONSTRAINT record_valid CHECK (
+        revision > 0 AND octet_length(value) <= 65536 AND (
+            name = 'deleted'
+            OR starts_with(name, 'records/') AND octet_length(name) BETWEEN 9 AND 1032
+            OR starts_with(name, 'checkpoints/') AND octet_length(name) BETWEEN 13 AND 1036))
 );
-ALTER TABLE fencepost.checkpoint DROP CONSTRAINT IF EXISTS checkpoint_valid;
-ALTER TABLE fencepost.checkpoint ADD CONSTRAINT checkpoint_valid
-    CHECK (octet_length(name) BETWEEN 1 AND 1024 AND position BETWEEN 1 AND 79228162514264337593543950335) NOT VALID;

@@ -8,27 +8,27 @@ from typing import Any, Final
 import msgspec
 
 from ...model import RecordedAppend
-from .calls import Call
-from .connections import Connection, Connections, Session
+from .connection_pool import Connection, ConnectionPool, PooledConnection
+from .statement import Statement
 
 PAGE_APPENDS: Final = 1_024
 
 
-class Records:
+class RecordedAppends:
     """The recorded appends of a store. `name` is the quoted name of its schema."""
 
     def __init__(self, name: str) -> None:
-        self._record = Call(f"SELECT {name}.record_appends($1)", prepare=False)
+        self._record = Statement(f"SELECT {name}.record_appends($1)", prepare=False)
         self._page = (
             f"SELECT first, last, conditions::text, unless::text FROM {name}.append"
             f" WHERE last > %s AND last <= %s ORDER BY last LIMIT {PAGE_APPENDS}"
         ).encode()
         self._restore = f"INSERT INTO {name}.append (first, last, conditions, unless) VALUES (%s, %s, %s, %s)".encode()
 
-    def keep(self, session: Session, records: Sequence[RecordedAppend]) -> None:
-        """Record appends in the open transaction of the session, which has stored their events."""
+    def keep(self, pooled: PooledConnection, records: Sequence[RecordedAppend]) -> None:
+        """Record appends in the open transaction of the connection, which has stored their events."""
         if records:
-            self._record.value(session, [msgspec.json.encode([_document(append) for append in records])])
+            self._record.value(pooled, [msgspec.json.encode([_document(append) for append in records])])
 
     def restore(self, connection: Connection, records: Sequence[RecordedAppend]) -> None:
         """Store appends that another store has recorded, as the owner of the table.
@@ -40,8 +40,8 @@ class Records:
                 self._restore, [(each.first, each.last, each.conditions_json, each.unless_json) for each in records]
             )
 
-    def page(self, connections: Connections, after: int, upto: int) -> list[RecordedAppend]:
-        return [RecordedAppend(*row) for row in connections.rows(self._page, [after, upto])]
+    def page(self, pool: ConnectionPool, after: int, up_to: int) -> list[RecordedAppend]:
+        return [RecordedAppend(*row) for row in pool.rows(self._page, [after, up_to])]
 
 
 def _document(append: RecordedAppend) -> dict[str, Any]:

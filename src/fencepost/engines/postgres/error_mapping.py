@@ -27,7 +27,8 @@ class Unreachable(StoreUnavailable):
 UNAVAILABLE = {
     "53": "the server is out of resources",
     "40": "the transaction was rolled back",
-    "55P03": "a lock was not granted in time",
+    "55P03": "other clients held the lock of the store for longer than patience_s, or lock_timeout of the role",
+    "25P03": "this process was suspended in the middle of a transaction, which the server has rolled back",
     "57014": "the statement took longer than statement_timeout, or was cancelled",
     "25006": "the server is a read-only standby: connect to the primary (target_session_attrs=read-write)",
     "58": "the server's storage failed",

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ...errors import StoreUnavailable
 from ...model import Query, SequencedEvent
-from .connections import POSTGRES_EPOCH_US
+from .connection_pool import POSTGRES_EPOCH_US
 from .wire import LAST_POSITION, encode_items
 
 FIRST_PAGE_EVENTS: Final = 256
@@ -21,11 +21,11 @@ PAGE_EVENTS: Final = 4_096
 PAGE_BYTES: Final = 4 * 2**20  # a target: the number of events follows from the average size on the page before
 
 
-class Paging:
+class PagedRead:
     """One reading: send the `arguments`, `receive` the rows, and repeat until it has `ended`.
 
-    `upto` may be above the head; `reach`, which is known after the first page, is not. `required_head` is a head that
-    was seen before: a server whose head is lower lags behind.
+    `up_to` may be above the head; `reach`, which is known after the first page, is not. `seen_head` is a head that
+    was seen before: a server whose head is lower lags behind, or its log went back.
     """
 
     def __init__(
@@ -33,23 +33,23 @@ class Paging:
         query: Query,
         *,
         after: int,
-        upto: int,
+        up_to: int,
         limit: int | None,
         backwards: bool,
-        required_head: int = 0,
+        seen_head: int = 0,
     ) -> None:
         self._items = encode_items(query)
         self._by_tags = all(item.tags for item in query.items)
         self._item_count = len(query.items)
         # The caller may pass positions that do not fit into a bigint. No event has one.
         self._after = min(after, LAST_POSITION)
-        self._upto = min(upto, LAST_POSITION)
-        self._required_head = required_head
+        self._up_to = min(up_to, LAST_POSITION)
+        self._seen_head = seen_head
         self._backwards = backwards
         self._remaining = limit
         self._page_events = FIRST_PAGE_EVENTS
         self._page_limit = 0
-        self.reach = 0
+        self.reach: int = -1
         self.ended = False
 
     def arguments(self) -> Sequence[bytes | None]:
@@ -57,7 +57,7 @@ class Paging:
         self._page_limit = self._page_events
         if self._remaining is not None and not (self._by_tags and self._item_count > 1):
             self._page_limit = min(self._page_limit, self._remaining)
-        bounds = b"%d" % self._after, b"%d" % self._upto, b"%d" % self._page_limit
+        bounds = b"%d" % self._after, b"%d" % self._up_to, b"%d" % self._page_limit
         return self._items, *bounds, _boolean(self._backwards), _boolean(self._by_tags)
 
     def receive(self, rows: Sequence[Sequence[Any]]) -> list[SequencedEvent]:
@@ -109,14 +109,14 @@ class Paging:
         return max(counts.values()) >= self._page_limit
 
     def _check_head(self, head: int) -> None:
-        if self._required_head > head:
+        if self._seen_head > head:
             raise StoreUnavailable(
-                f"this server lags behind the one that was read before: its head is {head}, and position "
-                f"{self._required_head} was seen already; let all connections of a store lead to the same server"
+                f"the head of this server is {head}, and position {self._seen_head} was seen already: the server lags "
+                "behind (let all connections of a store lead to the same server), or its log went back"
             )
-        if self._required_head == 0:
-            self.reach = self._upto = min(self._upto, head)
-            self._required_head = self.reach
+        if self.reach < 0:
+            self.reach = self._up_to = min(self._up_to, head)
+            self._seen_head = max(self._seen_head, self.reach)
 
     def _count_down(self, events: Sequence[SequencedEvent]) -> None:
         if self._remaining is not None:
@@ -125,10 +125,10 @@ class Paging:
 
     def _continue_beyond(self, position: int) -> None:
         if self._backwards:
-            self._upto = position - 1
+            self._up_to = position - 1
         else:
             self._after = position
-        if self._after >= self._upto:
+        if self._after >= self._up_to:
             self.ended = True
 
 

@@ -7,7 +7,7 @@ the last known head.
 
 A notification only makes the thread read the head. Its content is not trusted, because every role that may connect to
 the database can send one. So a lost, late, repeated or forged notification has no effect
-(tests/postgres/test_listening.py).
+(tests/postgres/test_listener.py).
 """
 
 from __future__ import annotations
@@ -22,41 +22,36 @@ from typing import Final
 
 import psycopg
 
-from ...interrupts import Waiters, shielded
-from .connections import Connection
-from .install import read_head
+from ...core.interrupts import Waiters, shielded
+from ...errors import StoreCorrupt
+from .connection_pool import Connection
+from .seen_log import SeenLog, Witness
 
 POLL_S: Final = 1.0  # without notifications; a notification takes a millisecond
 RETRY_S: Final = 0.2  # between two attempts to reach the server
 
 
 class Listener:
-    """The highest head that this process knows, and the threads that wait for a higher one.
+    """The threads that wait for a higher head than this process has seen."""
 
-    `name` is the quoted name of the schema.
-    """
-
-    def __init__(self, connect: Callable[[], Connection], channel: str, name: str) -> None:
+    def __init__(self, connect: Callable[[], Connection], channel: str, seen: SeenLog) -> None:
         self._connect = connect
         self._channel = channel
-        self._name = name
+        self.seen = seen
+        self._error: StoreCorrupt | None = None
         self._lock = threading.Lock()
         self._changed = Waiters()
-        self.known_head = 0
         self._interrupts = 0
         self._thread: threading.Thread | None = None
         self._closed = False
         self._abandoned = False
         self._wake_read, self._wake_write = os.pipe()
 
-    def advance(self, head: int) -> None:
+    def advance(self, head: int, witness: Witness | None = None) -> None:
         """Wake the threads that wait for this head. A head that is not higher than the known one changes nothing."""
         with shielded:
-            with self._lock:
-                if head <= self.known_head:
-                    return
-                self.known_head = head
-            self._changed.notify_all()
+            if self.seen.advance(head, witness):
+                self._changed.notify_all()
 
     def wait(self, after: int, timeout_s: float) -> int:
         with shielded:
@@ -65,8 +60,12 @@ class Listener:
                     self._thread = threading.Thread(target=self._listen, name="fencepost-listener", daemon=True)
                     self._thread.start()
             interrupts = self._interrupts
-            self._changed.wait_for(lambda: self.known_head > after or self._interrupts > interrupts, timeout_s)
-            return self.known_head
+            self._changed.wait_for(
+                lambda: self.seen.head > after or self._interrupts > interrupts or self._error is not None, timeout_s
+            )
+            if self._error is not None:
+                raise self._error
+            return self.seen.head
 
     def interrupt(self) -> None:
         self._interrupts += 1
@@ -100,6 +99,10 @@ class Listener:
             try:
                 with self._connect() as connection:
                     self._listen_on(connection)
+            except StoreCorrupt as error:  # the log went back, which each waiting thread must report
+                self._error = error
+                self._changed.notify_all()
+                self._pause(RETRY_S)
             except Exception:  # any error: waiting threads need this thread, and no other would be started
                 self._pause(RETRY_S)
         if self._abandoned:
@@ -111,7 +114,9 @@ class Listener:
             connection.execute(f'LISTEN "{self._channel}"'.encode())
         while not self._closed:
             # Read after LISTEN: every later commit sends a notification.
-            self.advance(read_head(connection, self._name))
+            last = self.seen.read_head(connection)
+            self._error = None
+            self.advance(last.position, last)
             deadline = monotonic() + POLL_S
             while not self._closed and not self._is_notified(connection) and (rest_s := deadline - monotonic()) > 0:
                 self._pause(rest_s, connection.fileno())
@@ -121,7 +126,7 @@ class Listener:
         is_notified = False
         for notification in connection.notifies(timeout=0):
             with suppress(ValueError):  # sent by another program, and not a position
-                is_notified |= int(notification.payload) > self.known_head
+                is_notified |= int(notification.payload) > self.seen.head
         return is_notified
 
     def _pause(self, timeout_s: float, *files: int) -> None:

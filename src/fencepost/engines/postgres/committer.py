@@ -22,53 +22,79 @@ from typing import Final
 from uuid import UUID
 
 from ...core.engine import InThread
-from ...core.judging import Append, Verdict, records_of
+from ...core.verdicts import Append, Verdict, recorded_appends_of
 from ...errors import StoreClosed, StoreError, StoreUnavailable
-from ...model import Placed
-from .calls import Arguments, Call
-from .connections import Connections, Session
-from .faults import Lost
-from .listening import Listener
-from .recording import Records
-from .wire import FORMATS_OF_ONE, decode_chunk, decode_verdicts, encode_batch, encode_chunk, encode_one, is_one
+from ...model import Placed, Put
+from .connection_pool import ConnectionPool, PooledConnection
+from .error_mapping import Lost
+from .listener import Listener
+from .recorded_appends import RecordedAppends
+from .seen_log import Witness, went_back
+from .statement import Arguments, Statement
+from .wire import (
+    FORMATS_OF_ONE,
+    Afters,
+    decode_afters,
+    decode_chunk,
+    decode_verdicts,
+    encode_batch,
+    encode_checks,
+    encode_chunk,
+    encode_one,
+    is_costly,
+    is_one,
+)
 
 CALL_EVENTS: Final = 4_096
 CALL_BYTES: Final = 8 * 2**20  # of data; an event that is larger is sent alone
 # Limits for a batch that is sent on the event loop: encoding this many events blocks the loop for 3 ms.
 LOOP_EVENTS: Final = 256
 LOOP_BYTES: Final = 2**20
+LEAST_IDLE_MS: Final = 1_000  # between two calls of a transaction a client may need this long on a busy machine
 
 
 class Committer:
-    """Commits batches to the store in the schema `name`, which is quoted; with `records`, also their conditions."""
+    """Commits batches to the store in the schema `name`, which is quoted; with `recorded`, also their conditions."""
 
-    def __init__(self, name: str, connections: Connections, listener: Listener, records: Records | None) -> None:
-        self._connections = connections
+    def __init__(self, name: str, pool: ConnectionPool, listener: Listener, recorded: RecordedAppends | None) -> None:
+        patience_ms = max(int(pool.patience_s * 1_000), 1)
+        self._pool = pool
         self._listener = listener
-        self._records = records
-        self._append_one = Call(f"SELECT {name}.append_one($1, $2, $3, $4, $5, $6, $7)", FORMATS_OF_ONE)
-        self._append_batch = Call(f"SELECT {name}.append_batch($1, $2, $3)::text")
-        self._append_in_transaction = Call(f"SELECT {name}.append_batch($1, $2, $3)::text", prepare=False)
+        self._seen = listener.seen
+        self._recorded = recorded
+        self._append_one = Statement(
+            f"SELECT {name}.append_one($1, $2, $3, $4, $5, $6, $7, {patience_ms})", FORMATS_OF_ONE
+        )
+        self._append_batch = Statement(f"SELECT {name}.append_batch($1, $2, $3, {patience_ms})::text")
+        self._append_in_transaction = Statement(
+            f"SELECT {name}.append_batch($1, $2, $3, {patience_ms})::text", prepare=False
+        )
+        # The lock must not be held by a process that is suspended between two calls of a transaction. The server ends
+        # such a transaction before the other appends stop waiting for the lock.
+        self._begin = (
+            f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {max(patience_ms // 2, LEAST_IDLE_MS)}".encode()
+        )
+        self._narrow_checks = f"SELECT {name}.narrow_checks(%s::json)".encode()
         self._has_id = f"SELECT EXISTS (SELECT FROM {name}.event WHERE id = %s)".encode()
 
     def commit(self, batch: Sequence[Append]) -> Sequence[Verdict]:
-        return self._commit(batch, self._listener.known_head)
+        return self._commit(batch, self._seen.head)
 
     async def commit_async(self, batch: Sequence[Append], in_thread: InThread) -> Sequence[Verdict]:
         """Commit on the event loop, or in a thread if no connection is idle or the batch would block the loop."""
-        if self._records is not None or not fits_event_loop(batch):
+        if self._recorded is not None or not fits_event_loop(batch) or is_costly(batch):
             return await in_thread(self.commit, batch)
-        earlier_head = self._listener.known_head
+        earlier_head = self._seen.head
         call, arguments = self._request(batch)
         try:
-            with self._connections.idle_session() as session:
-                answer = None if session is None else await call.value_async(session, arguments)
+            with self._pool.borrow_idle() as pooled:
+                answer = None if pooled is None else await call.value_async(pooled, arguments)
         except Lost as error:
             _check_has_ids(batch, error)
             return await in_thread(partial(self._commit, batch, earlier_head, is_repeated=True))
         if answer is None:
             return await in_thread(self.commit, batch)
-        return self._announce(decode_verdicts(batch, answer))
+        return self._announce(batch, decode_verdicts(batch, answer), earlier_head)
 
     def _commit(self, batch: Sequence[Append], earlier_head: int, *, is_repeated: bool = False) -> Sequence[Verdict]:
         """Commit, and repeat the commit if its acknowledgement is lost.
@@ -80,64 +106,85 @@ class Committer:
         def attempt() -> Sequence[Verdict]:
             nonlocal is_repeated
             try:
-                return self._attempt(batch)
+                return self._attempt(batch, afters)
             except Lost as error:
                 is_repeated = True
                 _check_has_ids(batch, error)
                 raise
 
         try:
-            verdicts = self._connections.retry(attempt)
+            afters = self._narrow(batch) if is_costly(batch) else None
+            verdicts = self._pool.retry(attempt)
             return self._verdicts_of_both(batch, verdicts, earlier_head) if is_repeated else verdicts
         except StoreError as error:
             if is_repeated and _has_ids(batch):
                 raise _outcome_unknown(error) from error
             raise
 
-    def _attempt(self, batch: Sequence[Append]) -> Sequence[Verdict]:
-        if self._records is not None or not fits_one_call(batch):
-            return self._commit_in_calls(batch)
-        call, arguments = self._request(batch)
-        with self._connections.session() as session:
-            answer = call.value(session, arguments)
-        return self._announce(decode_verdicts(batch, answer))
+    def _narrow(self, batch: Sequence[Append]) -> Afters:
+        """Search for conditions that name many tags before the lock is taken, so that other clients do not wait.
 
-    def _request(self, batch: Sequence[Append]) -> tuple[Call, Arguments]:
-        if is_one(batch):
+        Under the lock, only the events that have been stored since are searched.
+        """
+        ((answer,),) = self._pool.rows(self._narrow_checks, [encode_checks(batch).decode()])
+        return decode_afters(batch, answer)
+
+    def _attempt(self, batch: Sequence[Append], afters: Afters | None) -> Sequence[Verdict]:
+        earlier_head = self._seen.head
+        if self._recorded is not None or not fits_one_call(batch):
+            return self._commit_in_calls(batch, earlier_head, afters)
+        call, arguments = self._request(batch, afters)
+        with self._pool.borrow() as pooled:
+            answer = call.value(pooled, arguments)
+        return self._announce(batch, decode_verdicts(batch, answer), earlier_head)
+
+    def _request(self, batch: Sequence[Append], afters: Afters | None = None) -> tuple[Statement, Arguments]:
+        if is_one(batch) and afters is None:
             return self._append_one, encode_one(batch[0])
-        return self._append_batch, encode_batch(batch)
+        return self._append_batch, encode_batch(batch, afters)
 
-    def _commit_in_calls(self, batch: Sequence[Append]) -> list[Verdict]:
+    def _commit_in_calls(self, batch: Sequence[Append], earlier_head: int, afters: Afters | None) -> list[Verdict]:
         """Several calls in one transaction."""
         verdicts: list[Verdict] = []
-        with self._connections.session() as session, session.connection.transaction():
+        with self._pool.borrow() as pooled:  # which closes the connection if this raises before the commit
+            pooled.connection.execute(self._begin)
             for group in groups(batch):
                 if fits_one_call(group[:1]):
-                    answer = self._append_in_transaction.value(session, encode_batch(group))
+                    answer = self._append_in_transaction.value(pooled, encode_batch(group, afters))
                     verdicts += decode_verdicts(group, answer)
                 else:
-                    verdicts.append(self._append_chunks(session, group[0]))
-            if self._records is not None:
-                self._records.keep(session, records_of(batch, verdicts))
-        return self._announce(verdicts)
+                    verdicts.append(self._append_chunks(pooled, group[0], afters))
+            if self._recorded is not None:
+                self._recorded.keep(pooled, recorded_appends_of(batch, verdicts))
+            pooled.connection.commit()
+        return self._announce(batch, verdicts, earlier_head)
 
-    def _append_chunks(self, session: Session, append: Append) -> Verdict:
+    def _append_chunks(self, pooled: PooledConnection, append: Append, afters: Afters | None) -> Verdict:
         """Send a large append. Its first chunk is judged for all; the others follow under the same lock."""
         first = last = 0
+        revisions: tuple[int, ...] = ()
         for begin, end in chunks(append):
-            answer = self._append_in_transaction.value(session, encode_chunk(append, begin, end))
+            answer = self._append_in_transaction.value(pooled, encode_chunk(append, begin, end, afters))
             verdict = decode_chunk(append, begin, end, answer)
             if not isinstance(verdict, Placed) or verdict.already:
                 assert begin == 0
                 return verdict
             assert last in (0, verdict.first - 1)
             first, last = first or verdict.first, verdict.last
-        return Placed(first, last)
+            revisions = revisions or verdict.revisions
+        return Placed(first, last, revisions=revisions)
 
-    def _announce(self, verdicts: list[Verdict]) -> list[Verdict]:
-        """Tell the subscriptions of this process about the new head."""
-        placed = [verdict.last for verdict in verdicts if isinstance(verdict, Placed)]
-        self._listener.advance(max(placed, default=0))
+    def _announce(self, batch: Sequence[Append], verdicts: list[Verdict], earlier_head: int) -> list[Verdict]:
+        """Tell the subscriptions of this process about the new head, and remember the event that is there."""
+        head, witness = 0, None
+        for append, verdict in zip(batch, verdicts, strict=True):
+            if isinstance(verdict, Placed):
+                head = max(head, verdict.last)
+                if append.events and not verdict.already:
+                    if verdict.first <= earlier_head:  # this connection has survived a restore in place
+                        raise went_back(verdict.first - 1, earlier_head)
+                    witness = Witness(verdict.last, event=append.events[-1])
+        self._listener.advance(head, witness)
         return verdicts
 
     def _verdicts_of_both(
@@ -147,14 +194,14 @@ class Committer:
 
         An append that the second attempt finds by its ids above `earlier_head` was stored by the first attempt, so it
         is new. Of several appends with the same id, only the first is. An event that `unless` has found is not one of
-        the batch.
+        the batch. If such an append has also changed records, its caller has to read them: their revisions are lost.
         """
         told: list[Verdict] = []
         stored: set[UUID | None] = set()
         for append, verdict in zip(batch, verdicts, strict=True):
             ids = {event.id for event in append.events}
             if isinstance(verdict, Placed):
-                is_above = verdict.already and verdict.first > earlier_head
+                is_above = verdict.already and verdict.first > earlier_head and not append.records
                 if is_above and stored.isdisjoint(ids) and self._was_found_by_id(append):
                     verdict = Placed(verdict.first, verdict.last)
                 stored |= ids
@@ -163,7 +210,7 @@ class Committer:
 
     def _was_found_by_id(self, append: Append) -> bool:
         """Whether a stored append was found by its ids rather than by its `unless`."""
-        return append.unless is None or self._connections.rows(self._has_id, [append.events[0].id]) == [(True,)]
+        return append.unless is None or self._pool.rows(self._has_id, [append.events[0].id]) == [(True,)]
 
 
 def _has_ids(batch: Sequence[Append]) -> bool:
@@ -201,7 +248,7 @@ def groups(appends: Sequence[Append]) -> Iterator[list[Append]]:
     group: list[Append] = []
     group_bytes = 0
     for append in appends:
-        append_bytes = sum(len(event.data) for event in append.events)
+        append_bytes = sum(data_sizes([append]))
         is_large = not fits_one_call([append])
         if group and (is_large or group_bytes + append_bytes > CALL_BYTES):
             yield group
@@ -227,5 +274,15 @@ def chunks(append: Append) -> Iterator[tuple[int, int]]:
 
 
 def _is_within(appends: Iterable[Append], events: int, data_bytes: int) -> bool:
-    sizes = [len(event.data) for append in appends for event in append.events]
+    sizes = data_sizes(appends)
     return len(sizes) <= events and sum(sizes) <= data_bytes
+
+
+def data_sizes(appends: Iterable[Append]) -> list[int]:
+    """The bytes of each event's data and, together, those of the records that an append changes."""
+    sizes = []
+    for append in appends:
+        sizes += [len(event.data) for event in append.events]
+        if append.records:
+            sizes.append(sum(len(change.value) for change in append.records if isinstance(change, Put)))
+    return sizes

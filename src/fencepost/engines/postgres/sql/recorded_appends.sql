@@ -2,7 +2,7 @@
 
 
 -- The conditions of the append whose events are at `first` to `last`. An append that was not recorded has no row.
-CREATE TABLE IF NOT EXISTS fencepost.append (
+CREATE TABLE fencepost.append (
     last       bigint NOT NULL CONSTRAINT append_last PRIMARY KEY,
     first      bigint NOT NULL,
     conditions json   NOT NULL,  -- an array of conditions
@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS fencepost.append (
 
 
 -- Whether a JSON value is an array of at most `most` strings of 1 to 1024 bytes each.
-CREATE OR REPLACE FUNCTION fencepost.are_strings(strings json, most integer) RETURNS boolean
+CREATE FUNCTION fencepost.are_strings(strings json, most integer) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN json_typeof(strings) = 'array' AND json_array_length(strings) <= most AND NOT EXISTS (
@@ -21,7 +21,7 @@ END $$;
 
 
 -- Whether a JSON value is a query in the form that Fencepost writes, within the limits of fencepost.model.
-CREATE OR REPLACE FUNCTION fencepost.is_query(query json) RETURNS boolean
+CREATE FUNCTION fencepost.is_query(query json) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN json_typeof(query) = 'object' AND (SELECT array_agg(k) FROM json_object_keys(query) AS k) = ARRAY['items']
@@ -36,7 +36,7 @@ END $$;
 
 
 -- Whether recorded conditions can be decoded. If they cannot, the function raises an error that names the field.
-CREATE OR REPLACE FUNCTION fencepost.is_recorded(conditions json, unless json) RETURNS boolean
+CREATE FUNCTION fencepost.is_recorded(conditions json, unless json) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF (json_typeof(conditions) = 'array' AND json_array_length(conditions) <= 100 AND NOT EXISTS (
@@ -57,9 +57,8 @@ BEGIN
     END IF;
     RETURN true;
 END $$;
-ALTER TABLE fencepost.append DROP CONSTRAINT IF EXISTS append_valid;
 ALTER TABLE fencepost.append ADD CONSTRAINT append_valid
-    CHECK (first BETWEEN 1 AND last AND fencepost.is_recorded(conditions, unless)) NOT VALID;
+    CHECK (first BETWEEN 1 AND last AND fencepost.is_recorded(conditions, unless));
 
 
 -- Record the conditions of appends, in the transaction in which `append_batch` has stored their events. So events and
@@ -68,9 +67,10 @@ ALTER TABLE fencepost.append ADD CONSTRAINT append_valid
 -- A caller may record the appends of its own transaction, each once, and no others. The appends are in the order of their
 -- positions. The transaction still holds the lock of the store. So if it has stored the first and the last event of an
 -- append, it has stored those between as well.
-CREATE OR REPLACE FUNCTION fencepost.record_appends(records json) RETURNS void
+CREATE FUNCTION fencepost.record_appends(records json) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-{settings}
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     wrong record;
