@@ -20,11 +20,11 @@ from functools import cache
 from tests.support.simulated_fdb import FDBError, SimulatedCluster
 
 from fencepost import Event, EventStore
-from fencepost.core.judging import Append
+from fencepost.core.verdicts import Append
 from fencepost.engines.foundationdb.binding import Connection
-from fencepost.engines.foundationdb.drafts import Draft
+from fencepost.engines.foundationdb.draft import Draft
 from fencepost.engines.foundationdb.engine import FoundationDBEngine
-from fencepost.engines.foundationdb.keys import UNSTAMPED, VERSIONSTAMP, Keys, packed, stamped_key
+from fencepost.engines.foundationdb.layout import UNSTAMPED, VERSIONSTAMP, Keys
 
 STORED_EVENTS = 100_000_000
 SHARD_BYTES = 200_000_000
@@ -56,22 +56,7 @@ def events(seed: int, *, shared_tag: bool = False) -> Iterator[Event]:
         )
 
 
-def format_1(event: Event, number: int) -> Iterator[Write]:
-    """The keys of the format before this one: one log, one head, one range of tokens, one posting for each tag."""
-    keys = _keys(1)
-    record = 300
-    for prefix in (
-        keys.below("e"),
-        keys.below("t") + packed(event.type),
-        *(keys.below("g") + packed(t) for t in event.tags),
-    ):
-        key = stamped_key(prefix, bytes(2))
-        yield Write(prefix, len(key) + (record if prefix == keys.below("e") else 0))
-    yield Write(keys.below("h"), 0)
-    yield Write(keys.below("o") + packed(number.to_bytes(16, "big")), 0, times=2)  # set, and cleared later
-
-
-def format_2(event: Event, number: int, partitions: int = 16) -> Iterator[Write]:
+def writes_of(event: Event, number: int, partitions: int) -> Iterator[Write]:
     """The keys that the engine writes."""
     keys = _keys(partitions)
     partition = number % partitions
@@ -108,12 +93,10 @@ def _keys(partitions: int) -> Keys:
 
 
 @cache
-def model(layout: str, *, shared_tag: bool = False) -> list[float]:
+def model(partitions: int, *, shared_tag: bool = False) -> list[float]:
     sample = events(1, shared_tag=shared_tag)
     numbered = ((next(sample), number) for number in range(SAMPLE))
-    if layout == "format 1":
-        return writes_per_append((format_1(*each) for each in numbered), SAMPLE)
-    return writes_per_append((format_2(*each, int(layout)) for each in numbered), SAMPLE)
+    return writes_per_append((writes_of(*each, partitions) for each in numbered), SAMPLE)
 
 
 def simulated(partitions: int, *, stored: int = 3_000, more: int = 320, shards: int = 100) -> float:
@@ -149,11 +132,10 @@ def _rows(cluster: SimulatedCluster) -> dict[bytes, bytes]:
 
 
 LAYOUTS = (
-    ("format 1", "format 1", False),
-    ("format 2, 16 partitions", "16", False),
-    ("format 2, 64 partitions", "64", False),
-    ("format 1, and a tag that every event has", "format 1", True),
-    ("format 2, and a tag that every event has", "16", True),
+    ("1 partition", 1, False),
+    ("16 partitions", 16, False),
+    ("64 partitions", 64, False),
+    ("16 partitions, and a tag that every event has", 16, True),
 )
 
 
@@ -163,8 +145,8 @@ def table() -> str:
         "| appends/s at 20,000 writes/s in a shard |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    for name, layout, shared_tag in LAYOUTS:
-        shards = model(layout, shared_tag=shared_tag)
+    for name, partitions, shared_tag in LAYOUTS:
+        shards = model(partitions, shared_tag=shared_tag)
         busiest = shards[0]
         at_rates = " | ".join(f"{busiest * rate:,.0f}/s" for rate in RATES)
         lines.append(

@@ -6,9 +6,14 @@ The binding cannot be imported without FoundationDB's client library, so its sou
 from __future__ import annotations
 
 import ast
+import ctypes
 import inspect
+import sys
 from importlib.metadata import distribution
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import fdb.fdboptions as options
 import pytest
@@ -17,7 +22,7 @@ from tests.support.simulated_fdb import errors as codes
 from tests.support.simulated_fdb.api import Options, StreamingMode
 from tests.support.simulated_fdb.futures import Future
 
-from fencepost.engines.foundationdb import binding, engine, tries
+from fencepost.engines.foundationdb import binding, transactions
 
 SOURCE = Path(str(distribution("foundationdb").locate_file("fdb/impl.py")))
 CLASSES = {node.name: node for node in ast.parse(SOURCE.read_text()).body if isinstance(node, ast.ClassDef)}
@@ -53,14 +58,73 @@ def test_what_the_engine_calls_is_there_in_the_same_order(protocol: type, classe
         assert len(there[name]) == len(expected), name
 
 
-def test_a_range_read_of_the_binding_begins_at_once_and_keeps_its_first_reply() -> None:
-    [init] = [
-        node for node in CLASSES["FDBRange"].body if isinstance(node, ast.FunctionDef) and node.name == "__init__"
-    ]
-    assert [argument.arg for argument in init.args.args] == [
-        *("self", "tr", "begin", "end", "limit", "reverse", "streaming_mode")
-    ]
-    assert any("self._future = self._tr._get_range(" in ast.unparse(node) for node in init.body)
+class RecordingLibrary:
+    """Stands for FoundationDB's client library: writes down every call."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: object) -> int:
+            self.calls.append((name, *arguments))
+            return 7
+
+        setattr(self, name, call)  # the binding sets attributes of the function
+        return call
+
+    def taken(self) -> list[tuple[object, ...]]:
+        calls, self.calls = self.calls, []
+        return [call for call in calls if "destroy" not in str(call[0])]
+
+
+@pytest.fixture
+def impl(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The binding's own module over such a library."""
+    library = RecordingLibrary()
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_: library)
+    spec = spec_from_file_location("fdb.impl_for_tests", SOURCE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    module._FDBBase.capi = library
+    return module
+
+
+def test_writing_directly_makes_the_calls_that_the_methods_of_the_binding_make(impl: Any) -> None:
+    transaction = impl.Transaction(3, None)
+    writes = binding.Writes(
+        read_conflicts=[b"r", b"rr"],
+        stamped_keys=[(b"k" * 20, b"1"), (b"l" * 20, b"")],
+        stamped_values=[(b"v", b"2" * 20)],
+        sets=[(b"s", b"3")],
+        clears=[b"c"],
+        write_conflicts=[b"w", b"ww"],
+    )
+    library = transaction.capi
+    library.taken()
+    binding.simple_write(transaction, writes)
+    expected = library.taken()
+    binding.write_directly(transaction, writes)
+    assert library.taken() == expected
+    assert len(expected) == 9
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_range_read_makes_the_call_that_the_binding_makes(
+    impl: Any, monkeypatch: pytest.MonkeyPatch, reverse: bool
+) -> None:
+    monkeypatch.setattr(binding, "importlib", SimpleNamespace(import_module=lambda name: impl))
+    transaction = impl.Transaction(3, None)
+    library = transaction.capi
+    library.taken()
+    begin, end = map(impl.KeySelector.first_greater_or_equal, (b"a", b"bb"))
+    own = impl.FDBRange(transaction.snapshot, begin, end, 5, reverse, binding.WANT_ALL)
+    expected = library.taken()
+    future = binding.ranges_of(impl)(transaction.snapshot, b"a", b"bb", 5, reverse)
+    assert library.taken() == expected
+    assert type(future) is type(own._future)
     reply = ast.unparse(CLASSES["FutureKeyValueArray"])
     assert "count.value, more.value" in reply, "rows, their number, and whether there are more"
 
@@ -85,8 +149,13 @@ def test_futures_selectors_and_options_are_the_bindings() -> None:
 
 
 def test_what_the_engine_knows_of_errors_is_what_the_simulator_raises() -> None:
-    assert tries.TIMED_OUT == codes.TRANSACTION_TIMED_OUT
-    assert tries.NOT_COMMITTED == codes.NOT_COMMITTED
-    assert tries.THROTTLED == codes.THROTTLED
-    assert engine.TOO_MANY_WATCHES == codes.TOO_MANY_WATCHES
-    assert str(FDBError(1020)) == "Transaction not committed due to conflict with another transaction (1020)"
+    assert transactions.TIMED_OUT == codes.TRANSACTION_TIMED_OUT
+    assert transactions.NOT_COMMITTED == codes.NOT_COMMITTED
+    assert transactions.THROTTLED == codes.THROTTLED
+    assert transactions.TOO_OLD == codes.TOO_OLD
+    assert str(FDBError(1020)) == "b'Transaction not committed due to conflict with another transaction' (1020)"
+
+
+def test_the_text_of_an_error_shows_no_bytes() -> None:
+    text = "Transaction not committed due to conflict with another transaction (1020)"
+    assert binding.text_of(FDBError(1020)) == text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import stat
 import subprocess
@@ -62,11 +63,38 @@ def test_the_tools_are_called_with_their_documented_arguments(tmp_path: Path, mo
     assert called.read_text().splitlines() == [
         "fdbcli -C fdb.cluster --exec kill",
         "fdbcli -C fdb.cluster --exec kill; kill 10.0.0.1:4500",
-        "fdbcli -C fdb.cluster --exec suspend; suspend 8 10.0.0.1:4500 10.0.0.2:4500:tls",
+        "fdbcli -C fdb.cluster --exec suspend; suspend 8 10.0.0.1:4500 10.0.0.2:4500:tls; status minimal",
         rf"fdbbackup start -C fdb.cluster -d file://{backup} -k \x02a\x00 \x02a\x00\xff -w",
         rf"fdbrestore start --dest-cluster-file fdb.cluster -r file://{backup}/backup-2026-01-01 "
         r"-k \x02a\x00 \x02a\x00\xff -w",
     ]
+
+
+def test_servers_count_as_restarted_once_they_answer_and_are_young(monkeypatch: pytest.MonkeyPatch) -> None:
+    def status(**uptimes_s: int) -> str:
+        processes = {name: {"address": name, "uptime_seconds": uptime_s} for name, uptime_s in uptimes_s.items()}
+        return json.dumps({"cluster": {"processes": processes}})
+
+    answers = iter([status(one=900, two=3), status(two=4), status(one=1, two=5)])
+    commands: list[str] = []
+
+    def fdbcli(cluster_file: str, command: str) -> str:
+        commands.append(command)
+        return next(answers)
+
+    monkeypatch.setattr(administration, "fdbcli", fdbcli)
+    monkeypatch.setattr(administration, "POLL_S", 0.0)
+    administration.wait_until_restarted("fdb.cluster", ["one", "two"], within_s=20)
+    assert commands == ["status json"] * 3
+
+
+def test_servers_that_were_not_suspended_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = {"cluster": {"processes": {"a": {"address": "10.0.0.1:4500", "uptime_seconds": 900}}}}
+    monkeypatch.setattr(administration, "fdbcli", lambda *_: json.dumps(status))
+    monkeypatch.setattr(administration, "POLL_S", 0.0)
+    monkeypatch.setattr(administration, "TIMEOUT_S", 0)
+    with pytest.raises(AssertionError, match="did not restart"):
+        administration.wait_until_restarted("fdb.cluster", ["10.0.0.1:4500"], within_s=20)
 
 
 def test_without_a_cluster_the_tests_are_not_collected_and_with_one_they_are() -> None:

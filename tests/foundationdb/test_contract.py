@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from random import randrange
 
 import pytest
 from tests.support.simulated_fdb import SimulatedCluster
@@ -30,8 +31,8 @@ class TestFoundationDB(DurableEventStoreContract):
             engine.clear()
 
     def open_store(self) -> Store:
-        # The simulated cluster is a new one too, so that the same verbs give the same positions.
-        self._connection = connection(SimulatedCluster(1))
+        # As on a real cluster, the same verbs give other positions in each run.
+        self._connection = connection(SimulatedCluster(1, first_version=2**43 + randrange(2**43)))
         self._namespace = new_namespace()
         return self.open_again()
 

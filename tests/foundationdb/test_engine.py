@@ -15,21 +15,26 @@ import fencepost
 from fencepost import (
     AppendCondition,
     ConditionFailed,
+    Delete,
     Event,
     EventStore,
     FormatUnsupported,
     InvalidInput,
+    Put,
     Query,
     QueryItem,
+    Record,
     StoreCorrupt,
     StoreError,
     StoreUnavailable,
 )
 from fencepost.buckets import write_buckets
-from fencepost.core.judging import Append
-from fencepost.engines.foundationdb.drafts import Draft
-from fencepost.engines.foundationdb.keys import SUBSET_TAGS, Keys, at, position_in, stamped_key
-from fencepost.engines.foundationdb.rarity import ReadBuckets
+from fencepost.core.verdicts import Append, judge_records, keys_of
+from fencepost.engine import append_each
+from fencepost.engines.foundationdb.binding import simple_write
+from fencepost.engines.foundationdb.draft import Draft
+from fencepost.engines.foundationdb.judgement import ReadBuckets
+from fencepost.engines.foundationdb.layout import SUBSET_TAGS, Keys, at, position_in, stamped_key
 from fencepost.model.limits import MAX_DATA_BYTES, MAX_POSITION, MAX_TAG_BYTES, MAX_TAGS, MAX_TYPE_BYTES
 
 from .clusters import engine_on
@@ -223,7 +228,7 @@ class TestLimits:
     def test_of_several_appends_each_fails_by_itself(self, cluster: SimulatedCluster, store: EventStore) -> None:
         too_large = Append(tuple([Event("A", data=bytes(MAX_DATA_BYTES))] * 2), ())
         cluster.faults.script("commit", None, Fault(2000))
-        verdicts = store.append_each([Append((OPENED,), ()), too_large, Append((OPENED,), ()), Append((OPENED,), ())])
+        verdicts = append_each(store, [Append((OPENED,), ()), too_large, Append((OPENED,), ()), Append((OPENED,), ())])
         assert [type(verdict).__name__ for verdict in verdicts] == ["Placed", "Failed", "Failed", "Placed"]
         assert len(list(store.read())) == 2
 
@@ -238,15 +243,20 @@ class TestLimits:
             tuple(Event("A", data=b"x" * n, tags={"a", "b", f"tag:{n}"}, id=uuid4()) for n in range(50)),
             (AppendCondition(WALLET),),
             checkpoint=("name", 1),
+            records=(Put("name", b"x" * 1_000, 0), Delete("other", 1)),
         )
+        other = Record("records/other", b"", 1)
+        changes = judge_records(append, {other.name: other}.get)
+        assert isinstance(changes, dict)
         reads = ReadBuckets(append, keys).keys(0)
         draft = Draft(append, keys, b"token", reads=reads)
         transaction = cluster.open().create_transaction()
         for event in append.events:
             assert event.id is not None
             transaction.get(keys.id(event.id)).wait()
-        transaction.get(keys.checkpoint("name")).wait()
-        draft.write(transaction, reads)
+        for key in keys_of(append):
+            transaction.get(keys.record(key)).wait()
+        simple_write(transaction, draft.writes(reads, changes, []))
         assert transaction.get_approximate_size().wait() <= draft.size
 
 
@@ -276,8 +286,8 @@ class TestPositions:
     def test_conflict_keys_are_the_tuple_layers(self) -> None:
         keys = Keys("test")
         event = Event("Ä", tags={"a", "a,b", "\U0001f600", "x" * 100})
-        expected = {keys.bucket(bucket) for bucket in write_buckets(event, upto=SUBSET_TAGS)}
-        assert set(keys.written_buckets(event)) == expected
+        expected = {keys.bucket(bucket) for bucket in write_buckets(event, up_to=SUBSET_TAGS)}
+        assert set(keys.index(event, 0)[1]) == expected
         assert len(expected) == 2 * (1 + 4 + 6)
         assert fdb.tuple.unpack(keys.bucket((("a", "b"), None)))[2:] == ("c", ("a", "b"), None)
 
@@ -348,7 +358,7 @@ class TestNamespaces:
             engine_on(cluster, name)
 
     def test_another_format_is_refused(self, cluster: SimulatedCluster) -> None:
-        for format in (b"fencepost 1", fdb.tuple.pack(("fencepost", 3, 16)), fdb.tuple.pack(("other", 2, 16))):
+        for format in (b"fencepost 1", fdb.tuple.pack(("fencepost", 2, 16)), fdb.tuple.pack(("other", 1, 16))):
             tr = cluster.open().create_transaction()
             tr[Keys("test").format] = format
             tr.commit().wait()

@@ -10,7 +10,7 @@ from tests.support.thorough import times
 
 from fencepost import AppendCondition, ConditionFailed, Event, EventStore, Query
 from fencepost.buckets import matches
-from fencepost.engines.foundationdb.keys import SUBSET_TAGS
+from fencepost.engines.foundationdb.layout import SUBSET_TAGS
 from fencepost.testing.faults import once
 
 from .clusters import engine_on

@@ -5,23 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from tests.support.simulated_fdb import FDBError, KeySelector, SimulatedCluster
+from tests.support.simulated_fdb import FDBError, SimulatedCluster
 
 import fencepost
 from fencepost import Event
+from fencepost.engine import engine_of
 from fencepost.engines.foundationdb import binding
-
-
-class FDBRange:
-    """A range read as the binding makes one, on the simulator."""
-
-    def __init__(
-        self, tr: Any, begin: KeySelector, end: KeySelector, limit: int, reverse: bool, streaming_mode: int
-    ) -> None:
-        self._future = tr.get_range(begin, end, limit, reverse, streaming_mode).first
 
 
 def in_a_child(call: Callable[[], object]) -> str:
@@ -50,10 +41,10 @@ def simulated_binding(monkeypatch: pytest.MonkeyPatch) -> None:
         get_api_version=lambda: binding.API_VERSION,
         open=lambda cluster_file: cluster.open(),
         FDBError=FDBError,
-        FDBRange=FDBRange,
-        KeySelector=KeySelector,
     )
     monkeypatch.setattr(binding, "importlib", SimpleNamespace(import_module=lambda name: module))
+    monkeypatch.setattr(binding, "ranges_of", lambda fdb: binding.simple_range)
+    monkeypatch.setattr(binding, "write_directly", binding.simple_write)
     monkeypatch.setattr(binding, "_network", None)
 
 
@@ -78,10 +69,10 @@ def test_a_child_that_was_forked_before_opens_the_store() -> None:
 
 def test_what_was_opened_before_the_fork_is_refused_in_the_child() -> None:
     with fencepost.open("fdb:") as store:
-        store.append([Event("A")] * 2)
+        store.append([Event("A")] * 600)  # more than the first page, which is read at once
         reading = store.read()
-        engine = store.engine
-        for use in (store.head, lambda: list(reading), engine.head, lambda: engine.checkpoint("name")):
+        engine = engine_of(store)
+        for use in (store.head, lambda: list(reading), engine.head, lambda: engine.record("records/name")):
             assert in_a_child(use).startswith("StoreClosed")
         assert in_a_child(store.close) == "None"
         assert store.head() > 0

@@ -8,9 +8,9 @@ from tests.support.thorough import times
 
 from fencepost import AppendCondition, ConditionFailed, Event, EventStore, Query
 from fencepost.buckets import matches
-from fencepost.core.judging import Append
-from fencepost.engines.foundationdb.keys import SUBSET_TAGS, Keys
-from fencepost.engines.foundationdb.rarity import ReadBuckets
+from fencepost.core.verdicts import Append
+from fencepost.engines.foundationdb.judgement import ReadBuckets
+from fencepost.engines.foundationdb.layout import SUBSET_TAGS, Keys
 from fencepost.testing import strategies
 
 from .clusters import engine_on
@@ -23,7 +23,7 @@ KEYS = Keys("test")
 @settings(max_examples=times(150, thorough=1_000))
 def test_conflict_keys_meet_whenever_the_event_matches(event: Event, query: Query) -> None:
     read = ReadBuckets(Append((), (AppendCondition(query),)), KEYS).sized()
-    meet = bool(set(KEYS.written_buckets(event)) & set(read))
+    meet = bool(set(KEYS.index(event, 0)[1]) & set(read))
     if all(len(item.tags) <= SUBSET_TAGS for item in query.items):
         assert meet == matches(event, query)
     else:

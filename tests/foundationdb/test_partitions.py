@@ -11,7 +11,7 @@ from tests.support.simulated_fdb import Fault, SimulatedCluster
 
 from fencepost import AppendCondition, ConditionFailed, Event, EventStore, InvalidInput, Query
 from fencepost.buckets import matches
-from fencepost.engines.foundationdb.keys import Keys, format_of, partitions_in
+from fencepost.engines.foundationdb.layout import Keys, format_of, packed_bytes, packed_text, partitions_in
 
 from .clusters import engine_on
 
@@ -52,7 +52,7 @@ def test_every_reading_is_in_the_order_of_commits(partitions: int) -> None:
         middle = every[len(every) // 2].position
         assert list(store.read(query, after=middle, limit=7)) == [e for e in expected if e.position > middle][:7]
         assert (
-            list(store.read(query, upto=middle, limit=7, backwards=True))
+            list(store.read(query, up_to=middle, limit=7, backwards=True))
             == [e for e in expected if e.position <= middle][::-1][:7]
         )
 
@@ -180,10 +180,16 @@ def test_a_page_of_the_merged_log_that_fails_midway_is_gone_on_with() -> None:
         cluster.faults = type(cluster.faults)()
 
 
+@pytest.mark.parametrize("text", ["", "plain", "Ä\U0001f600", "a\0b", "\0", "\0\xff", "x" * 1_000])
+def test_strings_and_bytes_are_packed_as_by_the_tuple_layer(text: str) -> None:
+    assert packed_text(text) == fdb.tuple.pack((text,))
+    assert packed_bytes(text.encode()) == fdb.tuple.pack((text.encode(),))
+
+
 def test_keys_are_the_tuple_layers() -> None:
     keys = Keys("test", 16)
     assert fdb.tuple.unpack(keys.heads[3])[2:] == ("e", 3, "h")
     assert fdb.tuple.unpack(keys.token(2, b"t"))[2:] == ("e", 2, "o", b"t")
-    assert fdb.tuple.unpack(keys.type("A", 5))[2:] == ("t", "A", 5)
+    assert fdb.tuple.unpack(keys.type_in_partitions("A")[5])[2:] == ("t", "A", 5)
     assert fdb.tuple.unpack(keys.tag("x", "A"))[2:] == ("g", "x", "A")
     assert fdb.tuple.unpack(keys.tag("x"))[2:] == ("g", "x", None)

@@ -14,11 +14,10 @@ def test_the_table_in_the_documentation_is_the_one_that_the_model_gives() -> Non
 
 
 def test_the_busiest_shard_gets_its_share_of_a_partition() -> None:
-    before, after = model("format 1"), model("16")
-    assert before[0] > 3, "the event, the head and the token of every append"
-    assert after[0] < 0.3
-    assert after[15] > 0.2, "sixteen shards get about the same"
-    assert sum(after) / sum(before) < 1.3, "the postings of tags with types are what is new"
+    one, sixteen = model(1), model(16)
+    assert one[0] > 3, "the event, the head and the token of every append"
+    assert sixteen[0] < 0.3
+    assert sixteen[15] > 0.2, "sixteen shards get about the same"
 
 
 def test_on_the_simulator_partitions_spread_the_writes() -> None:

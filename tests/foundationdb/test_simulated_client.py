@@ -14,6 +14,7 @@ from tests.support.simulated_fdb import (
     NetworkThread,
     SimulatedCluster,
     SimulatedDatabase,
+    TimedNetwork,
     Transaction,
 )
 
@@ -77,7 +78,6 @@ class TestTime:
         tr[b"a"].wait()
         cluster.pass_time(0.2)
         assert code_of(tr[b"a"].wait) == 1031
-        assert code_of(lambda: tr.set(b"a", b"")) == 1031
         assert code_of(tr.commit().wait) == 1031
         assert code_of(tr.on_error(FDBError(1020)).wait) == 1031
 
@@ -112,9 +112,9 @@ class TestTime:
         assert 0.5 < max(conflicts) <= 1
         assert 1 < max(throttled) <= 30
 
-    @pytest.mark.parametrize("code", [1042, 1051, 1078, 1213, 1223, 1235])
+    @pytest.mark.parametrize("code", [1042, 1051, 1078, 1213, 1223])
     def test_throttling_is_worth_another_try(self, cluster: SimulatedCluster, db: SimulatedDatabase, code: int) -> None:
-        step = "commit" if code in (1042, 1235) else "read_version"
+        step = "commit" if code == 1042 else "read_version"
         cluster.faults.script(step, Fault(code))
         tr = db.create_transaction()
         tr[b"a"].wait() if step == "commit" else None
@@ -186,7 +186,8 @@ class TestWatches:
 class TestTheNetworkThread:
     def test_callbacks_run_in_another_thread(self, network: NetworkThread, remote: SimulatedDatabase) -> None:
         network.hold()
-        future = remote.create_transaction().get(b"a")
+        tr = remote.create_transaction()
+        future = tr.get(b"a")
         called = threading.Event()
         threads = []
 
@@ -262,12 +263,56 @@ class TestTheNetworkThread:
         tr = remote.create_transaction()
         tr[b"a"] = b""
         commit = tr.commit()
-        assert code_of(lambda: tr.set(b"b", b"")) == 2017
+        tr.set(b"b", b"")
+        assert code_of(tr.get(b"b").wait) == 2017
         network.release()
         assert code_of(commit.wait) == 2017
-        assert code_of(lambda: tr.set(b"b", b"")) == 2017
         tr.reset()
         tr.set(b"b", b"")
+        tr.commit().wait()
+
+    def test_a_transaction_cannot_be_used_after_its_commit_until_it_is_reset(self, remote: SimulatedDatabase) -> None:
+        tr = remote.create_transaction()
+        tr[b"a"] = b""
+        tr.commit().wait()
+        assert code_of(tr.get(b"a").wait) == 2017
+        assert code_of(tr.commit().wait) == 2017
+        tr.reset()
+        assert tr.get(b"a").value == b""
+
+    def test_a_transaction_that_is_collected_fails_its_reads_watches_and_commit(
+        self, network: NetworkThread, remote: SimulatedDatabase
+    ) -> None:
+        network.hold()
+        tr = remote.create_transaction()
+        read, rows, watch = tr.get(b"a"), tr.get_range(b"a", b"b").first, tr.watch(b"k")
+        tr[b"a"] = b""
+        commit = tr.commit()
+        del tr
+        assert [code_of(future.wait) for future in (read, rows, watch, commit)] == [1025] * 4
+
+    def test_a_transaction_is_not_collected_while_its_snapshot_or_rows_are_used(
+        self, network: NetworkThread, remote: SimulatedDatabase
+    ) -> None:
+        put(remote, a=b"1")
+        network.hold()
+        tr = remote.create_transaction()
+        snapshot, rows = tr.snapshot, tr.snapshot.get_range(b"a", b"b")
+        read = tr.get(b"a")
+        del tr
+        network.release()
+        assert read.value == b"1"
+        assert [row.key for row in rows] == [b"a"]
+        assert snapshot.get(b"a").value == b"1"
+
+    def test_a_watch_that_was_set_up_outlives_its_transaction(self, remote: SimulatedDatabase) -> None:
+        tr = remote.create_transaction()
+        watch = tr.watch(b"k")
+        tr.commit().wait()
+        del tr
+        assert not watch.is_ready()
+        put(remote, k=b"1")
+        watch.wait()
 
     def test_a_reset_cancels_what_is_under_way(self, network: NetworkThread, remote: SimulatedDatabase) -> None:
         network.hold()
@@ -288,6 +333,62 @@ class TestTheNetworkThread:
         first.resolve(None)
         threading.Timer(2, network.release).start()  # for a wait that is not spoiled
         assert code_of(second.wait) == 2015
+
+
+class TestTheTimedNetwork:
+    def test_calls_take_time_of_the_client_and_of_the_cluster_and_wait_for_each_other(self) -> None:
+        network = TimedNetwork()
+        cluster = SimulatedCluster(1, network=network)
+        transactions = [cluster.open().create_transaction() for _ in range(100)]
+        versions = [tr.get_read_version() for tr in transactions]
+        client_s = 100 * TimedNetwork.CLIENT_S
+        assert cluster.now_s == pytest.approx(client_s)
+        assert not versions[0].is_ready()
+        for _ in versions:
+            network.answer_next()
+        assert versions[-1].wait() > versions[0].wait()
+        assert cluster.now_s == pytest.approx(client_s + 100 * TimedNetwork.CLUSTER_S["read_version"])
+
+    def test_a_transaction_that_waits_too_long_for_its_commit_is_too_old(self) -> None:
+        network = TimedNetwork()
+        cluster = SimulatedCluster(1, network=network)
+        tr = cluster.open().create_transaction()
+        tr.get_read_version()
+        tr[b"a"] = b""
+        network.answer_next()
+        commit = tr.commit()
+        cluster.pass_time(5.1)
+        network.answer_next()
+        assert code_of(commit.wait) == 1007
+
+    def test_a_commit_is_sent_when_the_read_version_has_come(self) -> None:
+        network = TimedNetwork()
+        cluster = SimulatedCluster(1, network=network)
+        first, second = cluster.open().create_transaction(), cluster.open().create_transaction()
+        for tr in (first, second):
+            tr.get_read_version()
+            tr[b"a"] = b""
+        commits = [tr.commit() for tr in (first, second)]
+        network.answer_next()
+        network.answer_next()
+        assert not any(commit.is_ready() for commit in commits), "both versions came first"
+        network.answer_next()
+        network.answer_next()
+        assert all(commit.is_ready() for commit in commits)
+
+    def test_waiting_before_another_try_takes_time_in_which_others_are_answered(self) -> None:
+        network = TimedNetwork()
+        cluster = SimulatedCluster(1, network=network)
+        tr, other = cluster.open().create_transaction(), cluster.open().create_transaction()
+        recovered, version = tr.on_error(1020), other.get_read_version()
+        network.answer_next()
+        assert version.is_ready()
+        assert not recovered.is_ready()
+        before_s = cluster.now_s
+        network.answer_next()
+        assert recovered.is_ready()
+        assert cluster.now_s > before_s
+        assert not network.answer_next()
 
 
 def interrupted_wait(wait: object) -> None:

@@ -169,7 +169,7 @@ class TestConflictKeys:
             (lambda tr: tr.set_versionstamped_value(b"k", PLACEHOLDER + bytes(4)), False),
             (lambda tr: tr.add(b"k", b"\1"), True),
             (lambda tr: (tr.set(b"k", b""), tr.add(b"k", b"\1")), False),
-            (lambda tr: (tr.add(b"k", b"\1"), tr.set_versionstamped_value(b"k", PLACEHOLDER + bytes(4))), True),
+            (lambda tr: (tr.add(b"k", b"\1"), tr.set_versionstamped_value(b"k", PLACEHOLDER + bytes(4))), False),
             (lambda tr: tr.add_write_conflict_key(b"k"), True),
         ],
     )
@@ -265,10 +265,10 @@ class TestVersionstamps:
             stamp.wait()
         assert failed.value.code == 2021
 
-    def test_a_template_that_is_too_short_is_refused(self, db: SimulatedDatabase) -> None:
-        with pytest.raises(FDBError) as failed:
-            db.create_transaction().set_versionstamped_key(b"short" + struct.pack("<L", 0), b"")
-        assert failed.value.code == 2000
+    def test_a_template_that_is_too_short_fails_the_commit(self, db: SimulatedDatabase) -> None:
+        tr = db.create_transaction()
+        tr.set_versionstamped_key(b"short" + struct.pack("<L", 0), b"")
+        commit_fails(tr, 2000)
 
 
 class TestAtomicOperations:
@@ -354,9 +354,24 @@ class TestWatches:
         called = threading.Event()
         watch.on_ready(lambda _: called.set())
         put(db, k=b"2")
-        assert watch.is_ready()
-        assert called.is_set()
+        assert called.wait(60)
         assert db.cluster.watches == 0
+
+    def test_does_not_fire_in_the_call_that_changes_the_value(self, db: SimulatedDatabase) -> None:
+        tr = begun(db)
+        watch = tr.watch(b"k")
+        tr.commit().wait()
+        called = threading.Event()
+        threads: list[threading.Thread] = []
+
+        def callback(_: object) -> None:
+            threads.append(threading.current_thread())
+            called.set()
+
+        watch.on_ready(callback)
+        put(db, k=b"2")
+        assert called.wait(60)
+        assert threads[0] is not threading.current_thread()
 
     def test_what_changed_between_reading_and_committing_is_not_missed(self, db: SimulatedDatabase) -> None:
         tr = begun(db)
@@ -364,7 +379,7 @@ class TestWatches:
         put(db, k=b"1")
         assert not watch.is_ready()
         tr.commit().wait()
-        assert watch.is_ready()
+        watch.wait()
 
     def test_a_watch_of_a_transaction_that_was_reset_is_cancelled(self, db: SimulatedDatabase) -> None:
         tr = begun(db)
@@ -374,38 +389,65 @@ class TestWatches:
             watch.wait()
         assert failed.value.code == 1025
 
-    def test_cancelling_makes_room(self, db: SimulatedDatabase) -> None:
+    def test_one_watch_too_many_fails_and_its_commit_does_not(self, db: SimulatedDatabase) -> None:
         watches = []
         for _ in range(10_000):
             tr = begun(db)
             watches.append(tr.watch(b"k"))
             tr.commit().wait()
         tr = begun(db)
-        tr.watch(b"k")
-        commit_fails(tr, 1032)
+        one_more = tr.watch(b"k")
+        tr.commit().wait()
+        with pytest.raises(FDBError) as failed:
+            one_more.wait()
+        assert failed.value.code == 1032
         watches[0].cancel()
         tr = begun(db)
-        tr.watch(b"k")
+        with_room = tr.watch(b"k")
         tr.commit().wait()
+        assert not with_room.is_ready()
 
 
 class TestLimits:
-    def test_keys_values_and_transactions(self, db: SimulatedDatabase) -> None:
+    @pytest.mark.parametrize(
+        ("write", "code"),
+        [
+            (lambda tr: tr.set(b"k" * 10_001, b""), 2102),
+            (lambda tr: tr.set(b"k", b"v" * 100_001), 2103),
+            (lambda tr: tr.set(b"\xff", b""), 2004),
+            (lambda tr: tr.clear_range(b"b", b"a"), 2005),
+            (lambda tr: tr.set_versionstamped_value(b"k", b"short"), 2000),
+        ],
+    )
+    def test_an_error_of_a_write_comes_at_commit(
+        self, db: SimulatedDatabase, write: Callable[[Transaction], object], code: int
+    ) -> None:
         tr = db.create_transaction()
         tr.set(b"k" * 10_000, b"v" * 100_000)
-        for set_too_much, code in (
-            (lambda: tr.set(b"k" * 10_001, b""), 2102),
-            (lambda: tr.set(b"k", b"v" * 100_001), 2103),
-            (lambda: tr.set(b"\xff", b""), 2004),
-            (lambda: tr.clear_range(b"b", b"a"), 2005),
-        ):
-            with pytest.raises(FDBError) as failed:
-                set_too_much()
-            assert failed.value.code == code
+        write(tr)
+        commit_fails(tr, code)
+        assert not begun(db)[b"k" * 10_000].present()
+
+    def test_a_transaction_has_ten_million_bytes(self, db: SimulatedDatabase) -> None:
+        tr = db.create_transaction()
         for number in range(100):
             tr.set(b"%d" % number, b"v" * 100_000)
         assert tr.get_approximate_size().wait() > 10_000_000
         commit_fails(tr, 2101)
+
+    def test_a_mutation_counts_44_bytes_besides_key_value_and_conflict_range(self, db: SimulatedDatabase) -> None:
+        tr = db.create_transaction()
+        tr.options.set_next_write_no_write_conflict_range()
+        tr.set(b"key", b"value")
+        assert tr.get_approximate_size().wait() == len(b"key") + len(b"value") + 44
+
+    def test_a_range_from_behind_its_end_is_empty_and_a_key_that_is_too_long_is_absent(
+        self, db: SimulatedDatabase
+    ) -> None:
+        put(db, a=b"1", b=b"2")
+        tr = begun(db)
+        assert keys(tr.get_range(b"b", b"a")) == []
+        assert not tr[b"k" * 10_001].present()
 
     def test_a_transaction_that_is_too_old_neither_reads_nor_commits(
         self, cluster: SimulatedCluster, db: SimulatedDatabase
@@ -428,7 +470,16 @@ class TestErrors:
         tr.commit().wait()
         assert not begun(db)[b"a"].present()
 
-    @pytest.mark.parametrize("code", [1025, 1031, 2101])
+    def test_only_the_multi_version_client_gets_over_a_new_version_of_the_cluster(self) -> None:
+        begun(SimulatedCluster(1).open()).on_error(FDBError(1039)).wait()
+        with pytest.raises(FDBError) as failed:
+            begun(SimulatedCluster(1, multi_version=False).open()).on_error(FDBError(1039)).wait()
+        assert failed.value.code == 1039
+
+    def test_the_text_of_an_error_is_bytes(self) -> None:
+        assert FDBError(1007).description == b"Transaction is too old to perform reads or be committed"
+
+    @pytest.mark.parametrize("code", [1025, 1031, 1235, 2101])
     def test_on_error_raises_what_is_not_worth_another_try(self, db: SimulatedDatabase, code: int) -> None:
         with pytest.raises(FDBError) as failed:
             begun(db).on_error(FDBError(code)).wait()
@@ -465,3 +516,16 @@ class TestErrors:
         cluster.deliver()
         cluster.advance(1)
         assert not begun(db)[b"mine"].present()
+
+    def test_versions_jump_when_the_cluster_recovers_and_what_is_under_way_is_too_old(
+        self, cluster: SimulatedCluster, db: SimulatedDatabase
+    ) -> None:
+        tr = begun(db)
+        tr[b"a"] = b""
+        before = begun(db).get_read_version().wait()
+        cluster.recover()
+        assert begun(db).get_read_version().wait() >= before + 100_000_000
+        commit_fails(tr, 1007)
+
+    def test_the_first_version_is_chosen(self) -> None:
+        assert begun(SimulatedCluster(1, first_version=2**50).open()).get_read_version().wait() >= 2**50

@@ -9,8 +9,8 @@ import pytest
 from tests.support.simulated_fdb import Fate, Fault, SimulatedCluster
 
 from fencepost import Event, EventStore, StoreUnavailable
-from fencepost.engines.foundationdb.keys import Keys
-from fencepost.engines.foundationdb.tokens import LASTING_VERSIONS
+from fencepost.engines.foundationdb.appender import LASTING_VERSIONS
+from fencepost.engines.foundationdb.layout import Keys
 
 from .clusters import engine_on
 

@@ -61,7 +61,14 @@ def run(seed: int, *, callers: int = 3, rounds: int = 2, rate: float | None = No
     cluster = SimulatedCluster(seed, rows_per_reply=chance.choice([1, 2, 10, 10_000]))
     store = EventStore(engine_on(cluster, partitions=chance.choice([1, 2, 4, 16])))
     cluster.faults = Faults(seed, rate=chance.choice(RATES) if rate is None else rate)
-    cluster.on_step = schedule.step
+    recoveries = random.Random(f"{seed}/recoveries")
+
+    def step(name: str) -> None:
+        if recoveries.random() < 0.005:
+            cluster.recover()
+        schedule.step(name)
+
+    cluster.on_step = step
     client_stores = [ClientStore(store, str(number)) for number in range(callers + 1)]
 
     def client(client_store: ClientStore) -> Callable[[], None]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 TIMEOUT_S = 600
+POLL_S = 1.0
 
 
 def fdbcli(cluster_file: str, command: str) -> str:
@@ -25,8 +28,31 @@ def kill(cluster_file: str, addresses: Sequence[str]) -> None:
 
 
 def suspend(cluster_file: str, seconds: int, addresses: Sequence[str]) -> None:
-    """Let server processes answer nothing for a while, as if the network had cut them off."""
-    fdbcli(cluster_file, f"suspend; suspend {seconds} {' '.join(addresses)}")
+    """Let server processes answer nothing for a while, as if the network had cut them off.
+
+    They die at the end of it, and their monitor starts them again. `fdbcli` ends before its request has left unless
+    another command follows.
+    """
+    fdbcli(cluster_file, f"suspend; suspend {seconds} {' '.join(addresses)}; status minimal")
+
+
+def uptimes_s(cluster_file: str) -> dict[str, float]:
+    """For how long each server process that answers has run, by its address."""
+    processes = json.loads(fdbcli(cluster_file, "status json"))["cluster"]["processes"]
+    return {process["address"]: process["uptime_seconds"] for process in processes.values()}
+
+
+def wait_until_restarted(cluster_file: str, addresses: Iterable[str], *, within_s: float) -> None:
+    """Wait until each of these server processes answers and is younger than that."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        uptimes = uptimes_s(cluster_file)
+        old = [address for address in addresses if uptimes.get(address, within_s) >= within_s]
+        if not old:
+            return
+        assert time.monotonic() < deadline, f"these servers did not restart: {old}"
+        time.sleep(POLL_S)
+        within_s += POLL_S
 
 
 def back_up(cluster_file: str, folder: Path, begin: bytes, end: bytes) -> None:

@@ -7,7 +7,7 @@ was still under way, the next try finds the append's token among the stored ones
 knows; and since every try reads and writes the token, of all tries at most one can be stored,
 whenever the others may arrive.
 
-Every call is a generator of steps (see `waiting`), so threads and event loops run the same code.
+Every call is a generator of steps (see `transactions`), so threads and event loops run the same code.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from time import monotonic
 from typing import Final
 
 from ...core.engine import Capability, InThread, ReadStart
-from ...core.judging import Append, Failed, Verdict
+from ...core.interrupts import Waiters
+from ...core.observers import has_observers, notify
+from ...core.record_keys import key_range
+from ...core.verdicts import Append, Failed, Verdict
 from ...errors import FencepostError, InvalidInput, StoreCorrupt, StoreError
-from ...interrupts import Waiters
-from ...model import MAX_POSITION, Query, SequencedEvent
-from ...observing import has_observers, notify
-from .appending import Appending
-from .binding import Connection, Future, Transaction
-from .drafts import MAX_TRANSACTION_BYTES, TRANSACTION_BYTES
-from .keys import (
+from ...model import MAX_POSITION, Query, Record, SequencedEvent
+from .appender import Appender, Tokens
+from .binding import Connection, Future, Transaction, code_of
+from .draft import MAX_TRANSACTION_BYTES, TRANSACTION_BYTES
+from .layout import (
     PARTITIONS,
     Keys,
     Namespace,
@@ -36,21 +37,22 @@ from .keys import (
     format_of,
     last_position_at,
     partitions_in,
-    position_of_value,
 )
 from .observations import TryFailed, WatchFellBack
-from .scanning import Read, begin_heads, head_of, highest, pages_of, scan
-from .tokens import Tokens
-from .tries import Tries
-from .waiting import Result, Steps, result, run, run_async
+from .pages import FirstPage, Read, head_of, scan
+from .transactions import RangeReader, Result, Steps, Tries, Turn, Turns, in_turn, result, run, run_async
 
 NAMESPACE: Final = "default"
-TOO_MANY_WATCHES: Final = 1032
+MAX_TRANSACTIONS: Final = 256
 LOOK_AGAIN_S: Final = 0.1  # where no watch is available, or one fires without a change
 
 
 class FoundationDBEngine:
-    """`partitions` is for a store that does not exist yet: how many partitions its log has."""
+    """`partitions` is for a store that does not exist yet: how many partitions its log has.
+
+    `max_transactions` is how many appends, and how many reads besides them, have a transaction under way at once. What
+    waits for a new head, or reads further pages, is not counted, so neither reads nor subscriptions wait for appends.
+    """
 
     # The database itself batches concurrent commits.
     capabilities: Final = Capability.BEGIN | Capability.ASYNC_READ | Capability.ASYNC_COMMIT
@@ -62,15 +64,20 @@ class FoundationDBEngine:
         namespace: str = NAMESPACE,
         partitions: int | None = None,
         transaction_bytes: int = TRANSACTION_BYTES,
+        max_transactions: int = MAX_TRANSACTIONS,
     ) -> None:
         if not (isinstance(transaction_bytes, int) and 1 <= transaction_bytes <= MAX_TRANSACTION_BYTES):
             raise InvalidInput("transaction_bytes", f"1 to {MAX_TRANSACTION_BYTES} are needed: {transaction_bytes!r}")
+        if not (isinstance(max_transactions, int) and max_transactions >= 1):
+            raise InvalidInput("max_transactions", f"a number of at least 1 is needed: {max_transactions!r}")
         wanted = None if partitions is None else checked_partitions(partitions)
         self._connection = connection
         self._transaction_bytes = transaction_bytes
         self._changed = Waiters()
         self._interrupts = 0
-        self._turns = count()
+        self._fell_back = False  # from watches to looking again and again; observers are told once
+        self._partitions = count()
+        self._appends, self._reads = Turns(max_transactions), Turns(max_transactions)
         names = Namespace(namespace)
         found = self._run(lambda transaction: self._open_format(transaction, names, wanted or PARTITIONS))
         if wanted not in (None, found):
@@ -89,30 +96,39 @@ class FoundationDBEngine:
     async def commit_async(self, appends: Sequence[Append], in_thread: InThread) -> Sequence[Verdict]:
         return [await run_async(self._append(append)) for append in appends]
 
-    def begin(self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool) -> ReadStart:
-        return run(self._begin(Read(query, after, MAX_POSITION if upto is None else upto, limit, backwards)))
+    def begin(self, query: Query, *, after: int, up_to: int | None, limit: int | None, backwards: bool) -> ReadStart:
+        return run(self._begin(Read(query, after, MAX_POSITION if up_to is None else up_to, limit, backwards)))
 
     async def begin_async(
-        self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool, in_thread: InThread
+        self, query: Query, *, after: int, up_to: int | None, limit: int | None, backwards: bool, in_thread: InThread
     ) -> ReadStart:
-        read = Read(query, after, MAX_POSITION if upto is None else upto, limit, backwards)
+        read = Read(query, after, MAX_POSITION if up_to is None else up_to, limit, backwards)
         return await run_async(self._begin(read))
 
     def scan(
-        self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
+        self, query: Query, *, after: int, up_to: int, limit: int | None = None, backwards: bool = False
     ) -> Iterator[Sequence[SequencedEvent]]:
-        return scan(self._connection, self._keys, Read(query, after, upto, limit, backwards))
+        return scan(self._connection, self._keys, Read(query, after, up_to, limit, backwards))
 
     def head(self) -> int:
         return self._run(lambda transaction: head_of(transaction, self._keys))
 
-    def checkpoint(self, name: str) -> int:
-        key = self._keys.checkpoint(name)
+    def record(self, key: str) -> Record | None:
+        stored_at = self._keys.record(key)
 
-        def read(transaction: Transaction) -> Steps[int]:
-            value = transaction.snapshot.get(key)
+        def read(transaction: Transaction) -> Steps[Record | None]:
+            value = transaction.snapshot.get(stored_at)
             yield value
-            return position_of_value(value.value)
+            return None if value.value is None else self._keys.record_at(stored_at, value.value)
+
+        return self._run(read)
+
+    def records(self, prefix: str, *, after: str, limit: int) -> Sequence[Record]:
+        begin, end = (self._keys.record(key) for key in key_range(prefix, after))
+
+        def read(transaction: Transaction) -> Steps[list[Record]]:
+            rows = yield from RangeReader(self._connection, transaction).begin(begin, end, limit).rows()
+            return [self._keys.record_at(row.key, row.value) for row in rows]
 
         return self._run(read)
 
@@ -156,8 +172,8 @@ class FoundationDBEngine:
     def _run(self, body: Callable[[Transaction], Steps[Result]]) -> Result:
         return run(self._tries().run(body))
 
-    def _tries(self) -> Tries:
-        return Tries(self._connection, self._report_failure)
+    def _tries(self, turn: Turn | None = None) -> Tries:
+        return Tries(self._connection, self._report_failure, turn)
 
     def _report_failure(self, code: int, number: int) -> None:
         if has_observers():
@@ -171,30 +187,23 @@ class FoundationDBEngine:
             return Failed(error)
 
     def _append(self, append: Append) -> Steps[Verdict]:
-        partition = next(self._turns) % len(self._keys.partitions)
-        appending = Appending(
-            append, self._keys, self._connection, os.urandom(16), partition, self._tokens, self._transaction_bytes
-        )
-        return (yield from appending.steps(self._tries(), lambda observation: notify(self, observation)))
+        turn = Turn(self._appends)
+
+        def begin() -> Steps[Verdict]:
+            partition = next(self._partitions) % len(self._keys.partitions)
+            appender = Appender(
+                append, self._keys, self._connection, os.urandom(16), partition, self._tokens, self._transaction_bytes
+            )
+            return appender.steps(self._tries(turn), lambda observation: notify(self, observation))
+
+        return in_turn(turn, begin)
 
     def _begin(self, read: Read) -> Steps[ReadStart]:
-        """Head and first page in one transaction: what it sees ends at the head."""
-
-        def first_page(transaction: Transaction) -> Steps[tuple[int, list[SequencedEvent]]]:
-            heads = begin_heads(transaction, self._keys)
-            page = yield from pages_of(self._connection, self._keys, read).page(transaction)
-            head = yield from highest(heads)
-            return head, page
-
-        head, page = yield from self._tries().run(first_page)
-        reach = min(read.upto, head)
-        left = None if read.limit is None else read.limit - len(page)
-        if not page or left == 0:
-            return ReadStart(reach, page, None)
-        last = page[-1].position
-        after, upto = (read.after, last - 1) if read.backwards else (last, reach)
-        rest = read._replace(after=after, upto=upto, limit=left)
-        return ReadStart(reach, page, scan(self._connection, self._keys, rest))
+        first = FirstPage(self._connection, self._keys, read)
+        turn = Turn(self._reads)
+        page = yield from in_turn(turn, lambda: self._tries(turn).run(first.page))
+        assert first.head is not None
+        return ReadStart(min(read.up_to, first.head), page, first.others())
 
     def _open_format(self, transaction: Transaction, names: Namespace, partitions: int) -> Steps[int]:
         """The number of partitions of the store, which is created if it does not exist."""
@@ -224,12 +233,9 @@ class FoundationDBEngine:
         try:
             watches += (transaction.watch(key) for key in self._keys.heads)
             yield from result(transaction.commit())
-        except self._connection.error as error:
+        except self._connection.error:
             cancel(watches)
-            if getattr(error, "code", 0) != TOO_MANY_WATCHES:
-                raise
-            self._report_fallback(TOO_MANY_WATCHES)
-            return head, []
+            raise
         return head, watches
 
     def _pause(self, watches: Sequence[Future], timeout_s: float, interrupts: int) -> None:
@@ -242,17 +248,17 @@ class FoundationDBEngine:
         )
 
     def _report_failures(self, watches: Sequence[Future]) -> None:
-        """Tell observers of each watch that has failed, which it may do long after it was set up."""
+        """Tell observers when watches begin to fail, as each may at once or long after it was set up."""
+        codes = []
         for watch in watches:
             if watch.is_ready():
                 try:
                     watch.wait()
                 except self._connection.error as error:
-                    self._report_fallback(getattr(error, "code", 0))
-
-    def _report_fallback(self, code: int) -> None:
-        if has_observers():
-            notify(self, WatchFellBack(code))
+                    codes.append(code_of(error))
+        if codes and not self._fell_back and has_observers():
+            notify(self, WatchFellBack(codes[0]))
+        self._fell_back = bool(codes)
 
 
 def cancel(watches: Sequence[Future]) -> None:

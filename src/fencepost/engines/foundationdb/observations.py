@@ -1,13 +1,13 @@
 """What observers are told of a store on FoundationDB: `observe(observer, of=store.engine)`.
 
-Latencies and counts for metrics, and error codes as FoundationDB gives them. See `fencepost.observing`.
+Latencies and counts for metrics, and error codes as FoundationDB gives them. See `fencepost.core.observers`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...observing import Observation
+from ...core.observers import Observation
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class AppendTried(Observation):
     codes: tuple[int, ...]  # of the tries that failed; there was one try more, unless the outcome is "failed"
     token_found: bool  # an earlier try had been stored though it had failed
     pages_judged: int  # range reads that the conditions took
-    read_version_s: float  # time taken to get read versions, in all tries
+    judged_s: float  # time taken to get read versions and to judge the past, in all tries that came to a commit
     commit_s: float  # time taken to commit, in all tries
 
 
@@ -32,6 +32,6 @@ class TryFailed(Observation):
 
 @dataclass(frozen=True, slots=True)
 class WatchFellBack(Observation):
-    """A watch failed or could not be set up, so a subscription looks for new events every 0.1 s meanwhile."""
+    """Watches fail, so a subscription looks for new events every 0.1 s. Told once, until watches work again."""
 
     code: int

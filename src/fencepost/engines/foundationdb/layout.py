@@ -1,4 +1,4 @@
-"""Where everything is, and what a position is.
+"""Where everything is, what a position is, and how an event is stored.
 
     e/<p>/<versionstamp>       an event, in pieces: the first one here, the others at e/<p>/<versionstamp>/<n>
     e/<p>/h                    the position of the partition's last event; its appends write it, watches wait for it
@@ -7,7 +7,7 @@
     g/<tag>/<type>/<versionstamp>     nothing: the event has that tag and type
     g/<tag>/ANY/<versionstamp>        the event's type: the event has that tag
     i/<id>                     the position of the event with that id
-    k/<name>                   a checkpoint
+    k/<key>                    a record, checkpoints among them: eight bytes of revision, then the value
     f                          the format, and the number of partitions
     c/<bucket>                 never stored: conflict keys, one for each bucket of the kernel
 
@@ -20,38 +20,56 @@ batch, and 16 that are the partition and, below it, the event's place in its app
 that is the order of commits. A position also says in which partition its event is.
 
 Buckets of up to `SUBSET_TAGS` tags are conflict keys. When no item names more, that is exact
-(theorem `exact_upto`). An item that names more reads the bucket of two of its tags, which every event
+(theorem `exact_up_to`). An item that names more reads the bucket of two of its tags, which every event
 that it matches writes too, so nothing is missed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import combinations
 from typing import Final
 from uuid import UUID
 
 import fdb.tuple as tuple_layer
+import msgspec
 
-from ...buckets import ANY, Bucket, Classified, write_buckets
-from ...errors import FormatUnsupported, InvalidInput
-from ...model import MAX_POSITION
+from ...buckets import ANY, Bucket, Classified
+from ...errors import FormatUnsupported, InvalidInput, StoreCorrupt
+from ...model import MAX_POSITION, Event, Record, SequencedEvent, encode_tags
 
-FORMAT: Final = 2
+FORMAT: Final = 1
 PARTITIONS: Final = 16
 MAX_PARTITIONS: Final = 64
 SUBSET_TAGS: Final = 2  # part of the format: writers and readers must agree on it
 MAX_NAMESPACE_BYTES: Final = 512
 STAMP_BYTES: Final = 10
 POSITION_BYTES: Final = 12
+REVISION_BYTES: Final = 8
 PLACE_BITS: Final = 16  # of a position below its stamp
 VERSIONSTAMP: Final = bytes([tuple_layer.VERSIONSTAMP_CODE])
-NESTED: Final = bytes([tuple_layer.NESTED_CODE])
+NESTED: Final = bytes([tuple_layer.NESTED_CODE])  # begins a tuple in a tuple, which a NUL ends
+PACKED_ANY: Final = bytes([tuple_layer.NULL_CODE])
 UNSTAMPED: Final = b"\xff" * STAMP_BYTES
+GAP: Final = VERSIONSTAMP + UNSTAMPED
+PIECE_BYTES: Final = 90_000  # a value may have 100,000
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[str, str, int, bytes | None, str | None, bytes]).decode
 
 
 def packed(value: object) -> bytes:
     result: bytes = tuple_layer.pack((value,))
     return result
+
+
+def packed_text(text: str) -> bytes:
+    """As `packed`, for strings, of which an append has many: the tuple layer takes ten times as long."""
+    return b"\x02" + text.encode().replace(b"\0", b"\0\xff") + b"\0"
+
+
+def packed_bytes(value: bytes) -> bytes:
+    """As `packed`, for bytes."""
+    return b"\x01" + value.replace(b"\0", b"\0\xff") + b"\0"
 
 
 class Namespace:
@@ -80,10 +98,11 @@ class Keys(Namespace):
         self.partitions: Final = range(checked_partitions(partitions))
         self._index_bits = PLACE_BITS - (partitions.bit_length() - 1)
         self.logs = [self.below("e") + packed(p) for p in self.partitions]
+        self._packed_partitions = [packed(p) for p in self.partitions]
         self.heads = [log + packed("h") for log in self.logs]
         self.tokens = [log + packed("o") for log in self.logs]
         self._types, self._tags, self._ids = self.below("t"), self.below("g"), self.below("i")
-        self._checkpoints, self._buckets = self.below("k"), self.below("c")
+        self._records, self._nested_buckets = self.below("k"), self.below("c") + NESTED
 
     @property
     def events_per_append(self) -> int:
@@ -98,38 +117,53 @@ class Keys(Namespace):
         """The partition of the log that has the event at the position."""
         return self.logs[(position & (1 << PLACE_BITS) - 1) >> self._index_bits]
 
-    def type(self, type: str, partition: int) -> bytes:
-        """The postings of a type in a partition."""
-        return self._types + packed(type) + packed(partition)
+    def type_in_partitions(self, type: str) -> list[bytes]:
+        """The postings of a type in each partition."""
+        postings = self._types + packed_text(type)
+        return [postings + partition for partition in self._packed_partitions]
 
     def tag(self, tag: str, type: str | None = ANY) -> bytes:
         """The postings of a tag, with that type or with any."""
-        return self._tags + packed(tag) + packed(type)
+        return self._tags + packed_text(tag) + (PACKED_ANY if type is ANY else packed_text(type))
 
     def id(self, id: UUID) -> bytes:
         return self._ids + packed(id)
 
-    def checkpoint(self, name: str) -> bytes:
-        return self._checkpoints + packed(name)
+    def record(self, key: str) -> bytes:
+        return self._records + packed_text(key)
+
+    def record_at(self, key: bytes, value: bytes) -> Record:
+        """The record that is stored at this key of the database."""
+        (name,) = tuple_layer.unpack(key, len(self._records))
+        return Record(name, value[REVISION_BYTES:], int.from_bytes(value[:REVISION_BYTES], "big"))
 
     def token(self, partition: int, token: bytes) -> bytes:
-        return self.tokens[partition] + packed(token)
+        return self.tokens[partition] + packed_bytes(token)
 
     def bucket(self, bucket: Bucket) -> bytes:
         """The conflict key of a bucket."""
         tags, type = bucket
-        return self._buckets + packed(tags) + packed(type)
+        parts = b"".join(map(packed_text, tags)) + b"\0"
+        return self._nested_buckets + parts + (PACKED_ANY if type is ANY else packed_text(type))
 
-    def written_buckets(self, event: Classified) -> Iterator[bytes]:
-        """The conflict keys that the event's append writes, as `bucket` makes them.
+    def index(self, event: Classified, partition: int) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
+        """What an append writes for an event besides the event: its postings, and its conflict keys.
 
-        There are many, of few strings: each is packed once. A tuple within a tuple is its packed
-        elements between a code and a NUL.
+        The postings are prefixes with values. The conflict keys are those of `write_buckets(event, up_to=SUBSET_TAGS)`.
+        There are many of both, of few strings: each is packed once.
         """
-        parts = {tag: packed(tag) for tag in event.tags}
-        types = {event.type: packed(event.type), ANY: packed(ANY)}
-        for tags, type in write_buckets(event, upto=SUBSET_TAGS):
-            yield self._buckets + NESTED + b"".join([parts[tag] for tag in tags]) + b"\0" + types[type]
+        tags = [packed_text(tag) for tag in sorted(event.tags)]
+        type, name = packed_text(event.type), event.type.encode()
+        postings = [(self._types + type + self._packed_partitions[partition], b"")]
+        for tag in tags:
+            postings.append((self._tags + tag + PACKED_ANY, name))
+            postings.append((self._tags + tag + type, b""))
+        conflict_keys: list[bytes] = []
+        for size in range(SUBSET_TAGS + 1):
+            for chosen in combinations(tags, size):
+                bucket = self._nested_buckets + b"".join(chosen) + b"\0"
+                conflict_keys += (bucket + type, bucket + PACKED_ANY)
+        return postings, conflict_keys
 
 
 def checked_partitions(partitions: int) -> int:
@@ -171,8 +205,7 @@ def position_in(key: bytes, prefix: bytes) -> int:
 
 def stamped_key(prefix: bytes, place: bytes, suffix: bytes = b"") -> bytes:
     """The template of which `set_versionstamped_key` makes the key for an event at that place."""
-    offset = (len(prefix) + 1).to_bytes(4, "little")
-    return prefix + VERSIONSTAMP + UNSTAMPED + place + suffix + offset
+    return prefix + GAP + place + suffix + (len(prefix) + 1).to_bytes(4, "little")
 
 
 def stamped_value(place: bytes) -> bytes:
@@ -184,8 +217,8 @@ def position_of_value(value: bytes | None) -> int:
     return 0 if value is None else int.from_bytes(value, "big")
 
 
-def value_of_position(position: int) -> bytes:
-    return position.to_bytes(POSITION_BYTES, "big")
+def value_of_record(record: Record) -> bytes:
+    return record.revision.to_bytes(REVISION_BYTES, "big") + record.value
 
 
 def version_of(position: int) -> int:
@@ -196,3 +229,28 @@ def version_of(position: int) -> int:
 def last_position_at(version: int) -> int:
     """The highest position that a commit at the version can have given out."""
     return ((version + 1) << 32) - 1
+
+
+def pieces_of(event: Event, recorded_at: int) -> list[bytes]:
+    """The event as bytes, in pieces that fit into values.
+
+    The first byte of the first piece says how many further ones there are, so that an event is known to be whole. Type,
+    tags, time, id, metadata and data follow, as MessagePack.
+    """
+    id = None if event.id is None else event.id.bytes
+    metadata = event.raw_metadata
+    encoded = _encode((event.type, encode_tags(event.tags), recorded_at, id, metadata, event.data))
+    further = len(encoded) // PIECE_BYTES
+    assert further < 256
+    encoded = bytes([further]) + encoded
+    return [encoded[start : start + PIECE_BYTES] for start in range(0, len(encoded), PIECE_BYTES)]
+
+
+def event_of(position: int, pieces: list[bytes]) -> SequencedEvent:
+    if not pieces or not pieces[0] or pieces[0][0] != len(pieces) - 1:
+        raise StoreCorrupt(f"the event at position {position} is not whole: {len(pieces)} pieces of it are there")
+    try:
+        type, tags, recorded_at, id, metadata, data = _decode(b"".join(pieces)[1:])
+    except msgspec.MsgspecError as error:
+        raise StoreCorrupt(f"the event at position {position} cannot be decoded: {error}") from error
+    return SequencedEvent(position, type, tags, data, recorded_at, id, metadata)

@@ -13,18 +13,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heapreplace
 from itertools import groupby
 from typing import Final, NamedTuple
 
 from ...errors import StoreCorrupt
-from ...model import Query, SequencedEvent
+from ...model import MAX_POSITION, Query, SequencedEvent
 from .binding import Connection, KeyValue, Transaction, Value
-from .keys import Keys, at, position_in, position_of_value
-from .pieces import event_of
+from .layout import Keys, at, event_of, position_in, position_of_value
 from .postings import position_at, stream_of
-from .ranges import Fetch, RangeRead
-from .tries import Tries
-from .waiting import Steps, run
+from .transactions import RangeRead, RangeReader, Steps, Tries, run
 
 PAGE_EVENTS: Final = 512
 
@@ -34,7 +32,7 @@ class Read(NamedTuple):
 
     query: Query
     after: int
-    upto: int
+    up_to: int
     limit: int | None
     backwards: bool
 
@@ -62,10 +60,44 @@ def head_of(transaction: Transaction, keys: Keys) -> Steps[int]:
 
 
 def scan(connection: Connection, keys: Keys, read: Read) -> Iterator[Sequence[SequencedEvent]]:
-    pages = pages_of(connection, keys, read)
+    return remaining(connection, pages_of(connection, keys, read))
+
+
+def remaining(connection: Connection, pages: Pages) -> Iterator[Sequence[SequencedEvent]]:
     # A new transaction for each page: one that has lasted for long has used up its time.
-    while page := run(Tries(connection).run(pages.page)):
+    while not pages.ended and (page := run(Tries(connection).run(pages.page))):
         yield page
+
+
+class FirstPage:
+    """The head, and the first page of what is below it.
+
+    Both come from one transaction, so what that one sees ends at the head. If it fails once the head is known, the next
+    one goes on with the page, up to that head. So a page may take longer than a transaction may last
+    (tests/foundationdb/test_wide_queries.py checks this).
+    """
+
+    head: int | None = None
+
+    def __init__(self, connection: Connection, keys: Keys, read: Read) -> None:
+        self._connection = connection
+        self._keys = keys
+        self._read = read
+
+    def page(self, transaction: Transaction) -> Steps[list[SequencedEvent]]:
+        if self.head is None:
+            # Anew: what an earlier try has read ends at a head that is not known.
+            self._pages = pages_of(self._connection, self._keys, self._read)
+            heads = begin_heads(transaction, self._keys)
+            self._pages.begin(transaction)
+            self.head = yield from highest(heads)
+            self._pages.end_at(self.head)
+            return (yield from self._pages.rest())
+        return (yield from self._pages.page(transaction))
+
+    def others(self) -> Iterator[Sequence[SequencedEvent]] | None:
+        """The pages behind the first one, up to the head; None if there are none."""
+        return None if self._pages.ended else remaining(self._connection, self._pages)
 
 
 def pages_of(connection: Connection, keys: Keys, read: Read) -> Pages:
@@ -73,27 +105,45 @@ def pages_of(connection: Connection, keys: Keys, read: Read) -> Pages:
 
 
 class Pages:
-    """The pages of a reading."""
+    """The pages of a reading. After an error, a call with another transaction goes on."""
 
     def __init__(self, connection: Connection, keys: Keys, read: Read) -> None:
-        self._connection = connection
         self._keys = keys
         self._left = read.limit
-        self._transaction: Transaction | None = None
+        self.ended = False
+        self._reader = RangeReader(connection)
+
+    @property
+    def _wanted(self) -> int:
+        return PAGE_EVENTS if self._left is None else min(self._left, PAGE_EVENTS)
 
     def page(self, transaction: Transaction) -> Steps[list[SequencedEvent]]:
-        """The next page, empty if there are no more. After an error, call it again with another transaction."""
-        self._transaction = transaction
-        events = yield from self._next(PAGE_EVENTS if self._left is None else min(self._left, PAGE_EVENTS))
+        """The next page, empty if there are no more."""
+        self.begin(transaction)
+        return (yield from self.rest())
+
+    def begin(self, transaction: Transaction) -> None:
+        """Begin to read the next page, without waiting for it."""
+        self._reader.use(transaction)
+        self._prime(self._wanted)
+
+    def rest(self) -> Steps[list[SequencedEvent]]:
+        """The page that was begun."""
+        wanted = self._wanted
+        events = yield from self._next(wanted)
         self._left = None if self._left is None else self._left - len(events)
+        self.ended = len(events) < wanted or self._left == 0
         return events
+
+    def end_at(self, head: int) -> None:
+        """Read nothing beyond the head, though it may be there by now. Nothing beyond it was read so far."""
+        raise NotImplementedError
+
+    def _prime(self, wanted: int) -> None:
+        raise NotImplementedError
 
     def _next(self, wanted: int) -> Steps[list[SequencedEvent]]:
         raise NotImplementedError
-
-    def _fetch(self, begin: bytes, end: bytes, limit: int, reverse: bool) -> RangeRead:
-        assert self._transaction is not None
-        return RangeRead(self._connection, self._transaction.snapshot, begin, end, limit, reverse)
 
 
 class MatchPages(Pages):
@@ -101,20 +151,30 @@ class MatchPages(Pages):
 
     def __init__(self, connection: Connection, keys: Keys, read: Read) -> None:
         super().__init__(connection, keys, read)
-        query, after, upto, _, self._backwards = read
-        self._stream = stream_of(query, keys, self._fetch, after=after, upto=upto, backwards=self._backwards)
+        query, after, up_to, _, self._backwards = read
+        self._stream = stream_of(query, keys, self._reader, after=after, up_to=up_to, backwards=self._backwards)
         self._rank = 0
+        self._last_rank = MAX_POSITION
         self._positions: list[int] = []
 
+    def end_at(self, head: int) -> None:
+        if self._backwards:
+            self._rank = max(self._rank, position_at(head, backwards=True))
+        else:
+            self._last_rank = head
+
+    def _prime(self, wanted: int) -> None:
+        if len(self._positions) < wanted:
+            self._stream.prime(self._rank)
+
     def _next(self, wanted: int) -> Steps[list[SequencedEvent]]:
-        self._stream.renew(grown=False)
         while len(self._positions) < wanted:
             found = yield from self._stream.seek(self._rank)
-            if found is None:
+            if found is None or found > self._last_rank:
                 break
             self._positions.append(position_at(found, self._backwards))
             self._rank = found + 1
-        events = yield from fetch_events(self._positions, self._keys, self._fetch)
+        events = yield from fetch_events(self._positions, self._keys, self._reader)
         self._positions = []
         return events
 
@@ -124,26 +184,46 @@ class LogPages(Pages):
 
     def __init__(self, connection: Connection, keys: Keys, read: Read) -> None:
         super().__init__(connection, keys, read)
-        self._parts = [LogPart(log, read, self._fetch) for log in keys.logs]
+        self._parts = [LogPart(log, read, self._reader) for log in keys.logs]
         self._page: list[SequencedEvent] = []
 
-    def _next(self, wanted: int) -> Steps[list[SequencedEvent]]:
+    def end_at(self, head: int) -> None:
+        for part in self._parts:
+            part.end_at(head)
+
+    def _prime(self, wanted: int) -> None:
         rows = min(wanted, max(2 * wanted // len(self._parts), 8))
         for part in self._parts:
-            part.renew()
-        while len(self._page) < wanted:
-            empty = [part for part in self._parts if not part.events and not part.ended]
-            for part in empty:
+            if not part.events and not part.ended:
                 part.begin(rows)
-            for part in empty:
-                yield from part.take()
-            filled = [part for part in self._parts if part.events]
-            if not filled and all(part.ended for part in self._parts):
+
+    def _next(self, wanted: int) -> Steps[list[SequencedEvent]]:
+        while len(self._page) < wanted:
+            self._prime(wanted)
+            for part in self._parts:
+                if not part.events and not part.ended:
+                    yield from part.take()
+            if not any(part.events for part in self._parts) and all(part.ended for part in self._parts):
                 break
-            if filled and all(part.events or part.ended for part in self._parts):
-                self._page.append(min(filled, key=lambda part: part.rank).events.popleft())
+            self._merge(wanted)
         page, self._page = self._page, []
         return page
+
+    def _merge(self, wanted: int) -> None:
+        """Add to the page what comes first, as long as every part that has not ended has an event ready."""
+        if not all(part.events or part.ended for part in self._parts):
+            return
+        heads = [(part.rank, number) for number, part in enumerate(self._parts) if part.events]
+        heapify(heads)
+        while heads and len(self._page) < wanted:
+            part = self._parts[heads[0][1]]
+            self._page.append(part.events.popleft())
+            if part.events:
+                heapreplace(heads, (part.rank, heads[0][1]))
+            elif part.ended:
+                heappop(heads)
+            else:
+                return
 
 
 class LogPart:
@@ -152,30 +232,29 @@ class LogPart:
     An event has one row or several. If not all rows of an event came, the part reads it again.
     """
 
-    def __init__(self, log: bytes, read: Read, fetch: Fetch) -> None:
+    def __init__(self, log: bytes, read: Read, reader: RangeReader) -> None:
         self._log = log
-        self._fetch = fetch
+        self._reader = reader
         self._backwards = read.backwards
-        self._begin, self._end = at(log, read.after + 1), at(log, read.upto + 1)
+        self._begin, self._end = at(log, read.after + 1), at(log, read.up_to + 1)
         self._rows = 0
         self._pending: RangeRead | None = None
         self.events: deque[SequencedEvent] = deque()
-        self.ended = read.after >= read.upto
+        self.ended = read.after >= read.up_to
 
     @property
     def rank(self) -> int:
         """Where the first event that is ready stands in the order of reading."""
         return position_at(self.events[0].position, self._backwards)
 
-    def renew(self) -> None:
-        """Forget the read under way: its transaction is over."""
-        self._pending = None
+    def end_at(self, head: int) -> None:
+        self._end = max(self._begin, min(self._end, at(self._log, head + 1)))
 
     def begin(self, rows: int) -> None:
-        """Begin to read the next rows."""
-        if self._pending is None:
+        """Begin to read the next rows, unless a read of this transaction is under way."""
+        if self._pending is None or self._pending.transaction != self._reader.transaction:
             self._rows = rows
-            self._pending = self._fetch(self._begin, self._end, rows, self._backwards)
+            self._pending = self._reader.begin(self._begin, self._end, rows, self._backwards)
 
     def take(self) -> Steps[None]:
         """Wait for the rows, and make events of them."""
@@ -185,7 +264,7 @@ class LogPart:
         events = self._whole_events(rows, complete=complete)
         if rows and not events:  # one event has more rows than were asked for
             position = position_in(rows[0].key, self._log)
-            rows = yield from self._fetch(at(self._log, position), at(self._log, position + 1), 0, False).rows()
+            rows = yield from self._reader.begin(at(self._log, position), at(self._log, position + 1)).rows()
             events = [event_of(position, [row.value for row in rows])]
         self._pending = None
         self.ended = complete
@@ -211,13 +290,13 @@ class LogPart:
         return [event_of(position, pieces) for position, pieces in groups]
 
 
-def fetch_events(positions: Sequence[int], keys: Keys, fetch: Fetch) -> Steps[list[SequencedEvent]]:
+def fetch_events(positions: Sequence[int], keys: Keys, reader: RangeReader) -> Steps[list[SequencedEvent]]:
     """The events at the positions: all asked for before the first is waited for, neighbours in one range."""
     # Within a run of neighbours, position minus index is always the same. All events of a run are of one append.
     grouped = groupby(enumerate(sorted(positions)), key=lambda numbered: numbered[1] - numbered[0])
     runs = [[position for _, position in run] for _, run in grouped]
     logs = [keys.log_of(run[0]) for run in runs]
-    reads = [fetch(at(log, run[0]), at(log, run[-1] + 1), 0, False) for log, run in zip(logs, runs, strict=True)]
+    reads = [reader.begin(at(log, run[0]), at(log, run[-1] + 1)) for log, run in zip(logs, runs, strict=True)]
     found: dict[int, SequencedEvent] = {}
     for log, read in zip(logs, reads, strict=True):
         rows = yield from read.rows()
