@@ -15,6 +15,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
+from .errors import DefinitionError
+
 # The form of msgspec's messages, which end with the path of the wrong value.
 MSGSPEC_ERROR: Final = re.compile(r"(?P<problem>.*) - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`", re.DOTALL)
 
@@ -35,6 +37,15 @@ class Codec(Protocol):
 
 # Called with an event class and whether to refuse unknown fields; returns the codec.
 CodecFactory: TypeAlias = Callable[[type, bool], Codec]
+
+
+def codec_factory(codec: CodecFactory | str) -> CodecFactory:
+    """The factory that `@event(codec=...)` names."""
+    if callable(codec):
+        return codec
+    if codec not in ("json", "msgpack"):
+        raise DefinitionError(f"codec: {codec!r} is not 'json', 'msgpack' or a function that makes a codec")
+    return json_codec if codec == "json" else msgpack_codec
 
 
 def json_codec(cls: type, refuse_unknown: bool) -> Codec:

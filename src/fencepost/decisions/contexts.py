@@ -24,26 +24,21 @@ _metadata: ContextVar[Mapping[str, str]] = ContextVar("fencepost-metadata", defa
 
 
 @contextmanager
-def context(**names: str) -> Iterator[None]:
-    """Add these names to the metadata of all events that decisions write inside the block."""
+def context(*, caused_by: SequencedEvent | None = None, **names: str) -> Iterator[None]:
+    """Add these names to the metadata of all events that decisions write inside the block.
+
+    `caused_by` is the event that the block reacts to. It sets `causation_id`: the event's id, or its position if it has
+    no id. It also sets `correlation_id`: that of the event or, if it has none, the causation id.
+    """
+    if caused_by is not None:
+        cause = str(caused_by.position if caused_by.id is None else caused_by.id)
+        correlation = caused_by.metadata.get(CORRELATION_ID, cause)
+        names = {"correlation_id": correlation, "causation_id": cause, **names}
     token = _metadata.set({**_metadata.get(), **names})
     try:
         yield
     finally:
         _metadata.reset(token)
-
-
-@contextmanager
-def caused_by(event: SequencedEvent) -> Iterator[None]:
-    """The context for reacting to an event: sets `correlation_id` and `causation_id`.
-
-    The cause is the event's id, or its position if it has no id. If the event has no correlation id, the cause becomes
-    the correlation id.
-    """
-    cause = str(event.position if event.id is None else event.id)
-    correlation = event.metadata.get(CORRELATION_ID, cause)
-    with context(correlation_id=correlation, causation_id=cause):
-        yield
 
 
 def current_metadata() -> Mapping[str, str]:

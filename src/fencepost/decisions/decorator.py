@@ -13,7 +13,7 @@ condition that no event in the boundary of its projections was stored after that
 again with the new events applied. So a decision is stored only if everything that it was based on is still true.
 Projections annotated `Unchecked[...]` are read but not checked.
 
-tests/typed holds what mypy and pyright see of these types.
+tests/typed checks what mypy and pyright see of these types.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ from functools import update_wrapper
 from typing import Any, Final, Generic, Never, ParamSpec, TypeAlias, TypeVar, overload
 
 from ..aio import AsyncEventStore
-from .arguments import Parameters, declarations, hints_of, is_unchecked
-from .command_ids import OnceArgument, given_arguments, name_of, resolve_once
+from .annotations import visible_names
 from .errors import DefinitionError
-from .execution import Decided, Execution
-from .hints import visible_names
-from .idempotency import Once
+from .execution import Decided, Execution, Parameters, declarations, hints_of, is_unchecked
+from .once import Once, OnceArgument, given_arguments, name_of, resolve_once
 from .retry import Retry
 from .snapshots import Awaited, Blocking, Cached
 from .steps import Steps, check_store, run_steps, run_steps_async
@@ -105,7 +103,7 @@ class Decision(Generic[P, E_co]):
         decision._once_given = given
         return decision
 
-    def retrying(self, retry: Retry) -> Decision[P, E_co]:
+    def with_retry(self, retry: Retry) -> Decision[P, E_co]:
         """A copy of the decision with another `Retry`."""
         decision = copy(self)
         decision.retry = retry
@@ -113,8 +111,7 @@ class Decision(Generic[P, E_co]):
 
     def steps(self, args: tuple[Any, ...], kwargs: dict[str, Any], cached: Cached[Any] | None) -> Steps[Decided[E_co]]:
         """The call as a generator of steps, for `run_steps` or another driver."""
-        checkpoint = None if "checkpoint" in self.parameters.defaults else kwargs.pop("checkpoint", None)
-        return Execution(self, cached, checkpoint).steps(args, kwargs)
+        return Execution(self, cached, kwargs.pop("checkpoint", None)).steps(args, kwargs)
 
     def once_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Once | None:
         """The `Once` of this call, if any. Removes `once` from the keyword arguments."""

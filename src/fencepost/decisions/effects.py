@@ -3,7 +3,7 @@
 A conflict makes a decision call its rule again, with every call that the rule makes. Charging a card twice is a
 mistake, so a decision that needs an effect takes it as an argument:
 
-    pay(store, Order("o1"), charge=effect(lambda: gateway.charge(...)))
+    pay(store, Order("o1"), charge=Effect(lambda: gateway.charge(...)))
 
 The call is made when the rule first calls the effect; later attempts get the same result. With `again=True` every
 attempt makes the call. A crash between the effect and the append can still separate the two; use an outbox for effects
@@ -20,9 +20,9 @@ Result = TypeVar("Result")
 
 
 class Effect(Generic[Result]):
-    """A call whose result is remembered. Make a new one with `effect` for each call of a decision."""
+    """A call that is made at most once, however often the decision is retried. Make a new one for each decision."""
 
-    def __init__(self, call: Callable[[], Result], again: bool) -> None:
+    def __init__(self, call: Callable[[], Result], *, again: bool = False) -> None:
         self._call = call
         self._again = again
         self._repeat: Callable[[], Any] | None = None
@@ -44,8 +44,3 @@ class Effect(Generic[Result]):
 
         self._repeat = repeat
         return value
-
-
-def effect(call: Callable[[], Result], *, again: bool = False) -> Effect[Result]:
-    """Make the call at most once, however often the decision is retried."""
-    return Effect(call, again)

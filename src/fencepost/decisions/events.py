@@ -4,6 +4,13 @@
 msgspec structs and pydantic models are used unchanged. The `Declaration` of a class holds what follows from it,
 computed once: the name of the type, the tags, a compiled codec, and the upgrades of older versions.
 
+Tags: a field annotated `Tag` becomes the tag `field:value`, and `Annotated[str, tag("wallet_id")]` the tag
+`wallet_id:value`. Only this module converts values into tags, so events and projections cannot disagree.
+
+Versions: the version is in the event's metadata, not in its type, so all versions match the same queries. For each
+older version the class declares an upgrade, a pure function from the fields of that version to those of the next. A
+process that knows only version 1 raises an error when it reads version 2: tests/decisions/test_upcasting.py.
+
 Encoding an event also decodes the result with the event's own class. An event that could not be read later is refused
 before it is stored, because a stored event cannot be changed: tests/decisions/test_events.py.
 """
@@ -12,18 +19,155 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Literal, TypeVar, dataclass_transform, get_type_hints, overload
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
+from uuid import UUID
 
 import msgspec
 
 from ..errors import InvalidInput
 from ..model import Event, SequencedEvent, checked_type, event_of, item_of
-from .codecs import Codec, CodecFactory, describe_failure, is_pydantic, json_codec
+from .annotations import alternatives, evaluate, location_of, visible_names
+from .codecs import Codec, CodecFactory, codec_factory, describe_failure, is_pydantic, json_codec
 from .errors import DefinitionError, EventUnreadable, TypeUnknown
-from .hints import evaluate, visible_names
-from .idempotency import Once
-from .tags import tag_fields, tag_text, tags_of
-from .upcasting import VERSION, Upgrade, check_upgrades, upgraded, version_of
+from .once import Once
+
+
+@dataclass(frozen=True, slots=True)
+class tag:
+    """Marks a field as a tag with the given name, by default the name of the field."""
+
+    name: str | None = None
+
+
+Tag: TypeAlias = Annotated[str, tag()]
+
+
+def tag_fields(annotations: Mapping[str, Any]) -> dict[str, str]:
+    """The fields that are tags, and the names of their tags."""
+    marked = {name: _marker(annotation) for name, annotation in annotations.items()}
+    return {name: marker.name or name for name, marker in marked.items() if marker is not None}
+
+
+def tag_text(name: str, value: object) -> str:
+    """
+    >>> tag_text("wallet_id", "w1")
+    'wallet_id:w1'
+    """
+    if type(value) is str:
+        return f"{name}:{value}"
+    if isinstance(value, Enum):
+        return tag_text(name, value.value)
+    if isinstance(value, (str, int, UUID, date)) and not isinstance(value, bool):
+        return f"{name}:{value}"
+    raise InvalidInput(name, f"the value of a tag must be a str, int, UUID, date or Enum, not {type(value).__name__}")
+
+
+def tags_of(fields: Mapping[str, str]) -> Callable[[object], set[str]]:
+    """A function that returns the tags of an event with these fields, which are mapped to the names of their tags."""
+    pairs = tuple(fields.items())
+
+    def tags(event: object) -> set[str]:
+        found = set()
+        for field, name in pairs:
+            value = getattr(event, field)
+            if type(value) is str:
+                found.add(f"{name}:{value}")
+            elif isinstance(value, (list, tuple, set, frozenset)):
+                found.update(tag_text(name, each) for each in value)
+            elif value is not None:
+                found.add(tag_text(name, value))
+        return found
+
+    return tags
+
+
+def _marker(annotation: object) -> tag | None:
+    """The `tag` in the annotation itself, in a member of a union, or in the item type of a collection."""
+    for member in alternatives(annotation):
+        if get_origin(member) is Annotated:
+            for extra in get_args(member)[1:]:
+                if isinstance(extra, tag):
+                    return extra
+                if extra is tag:
+                    return tag()
+        elif get_origin(member) in (list, tuple, set, frozenset):
+            for item in get_args(member):
+                marker = _marker(item)
+                if marker is not None:
+                    return marker
+    return None
+
+
+# The metadata key of the version. Version 1 is not stored.
+VERSION: Final = "event_version"
+
+# The longest version that is parsed; Python refuses to convert thousands of digits.
+MAX_DIGITS: Final = 9
+
+Upgrade: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def check_upgrades(name: str, version: int, upgrades: Mapping[int, Upgrade]) -> None:
+    """Check that every older version has an upgrade, when the class is declared and not when an old event is read."""
+    if version < 1:
+        raise DefinitionError(f"{name}: the version must be 1 or more, not {version}")
+    missing = sorted(set(range(1, version)) - set(upgrades))
+    if missing:
+        raise DefinitionError(
+            f"{name}: version {version} needs an upgrade from each older version; upgrades has none from {missing}"
+        )
+    beyond = sorted(set(upgrades) - set(range(1, version)))
+    if beyond:
+        raise DefinitionError(f"{name}: upgrades has entries from {beyond}, but the version is {version}")
+
+
+def version_of(event: SequencedEvent, newest: int) -> int:
+    """The version of the stored event. Raises `EventUnreadable` if it is newer than the class."""
+    # Looks at the stored form first: decoding empty metadata would take longer than decoding the event.
+    if event.raw_metadata is None or VERSION not in event.metadata:
+        return 1
+    text = event.metadata[VERSION]
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS) or int(text) < 1:
+        raise EventUnreadable(event, f"its metadata {VERSION!r} is {text!r}, which is not a version")
+    version = int(text)
+    if version > newest:
+        problem = f"it has version {version}, but the class has version {newest}; deploy the newer class to read it"
+        raise EventUnreadable(event, problem)
+    return version
+
+
+def apply_upgrades(
+    stored: SequencedEvent, fields: dict[str, Any], version: int, newest: int, upgrades: Mapping[int, Upgrade]
+) -> dict[str, Any]:
+    """Apply the upgrades from `version` to `newest` to the fields of a stored event."""
+    for older in range(version, newest):
+        upgrade = upgrades[older]
+        try:
+            fields = upgrade(fields)
+        except Exception as error:
+            problem = f"upgrades[{older}], {location_of(upgrade)}, raised {type(error).__name__}: {error}"
+            raise EventUnreadable(stored, f"{problem} (version {version} of {newest})") from error
+        if not isinstance(fields, dict):
+            problem = f"upgrades[{older}], {location_of(upgrade)}, returned {fields!r:.80} instead of a dict of fields"
+            raise EventUnreadable(stored, problem)
+    return fields
+
 
 T = TypeVar("T")
 
@@ -80,7 +224,7 @@ class Declaration(Generic[T]):
         try:
             if version == self.version:
                 return self.read(stored.data)  # type: ignore[no-any-return]
-            fields = upgraded(stored, self._codec.fields(stored.data), version, self.version, self.upgrades)
+            fields = apply_upgrades(stored, self._codec.fields(stored.data), version, self.version, self.upgrades)
             return self._codec.build(fields)  # type: ignore[no-any-return]
         except EventUnreadable:
             raise
@@ -116,7 +260,7 @@ def event(
     version: int = 1,
     upgrades: Mapping[int, Upgrade] | None = None,
     unknown_fields: UnknownFields = "refuse",
-    codec: CodecFactory = json_codec,
+    codec: CodecFactory | Literal["json", "msgpack"] = "json",
 ) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(frozen_default=True)
 def event(
@@ -127,27 +271,28 @@ def event(
     version: int = 1,
     upgrades: Mapping[int, Upgrade] | None = None,
     unknown_fields: UnknownFields = "refuse",
-    codec: CodecFactory = json_codec,
+    codec: CodecFactory | Literal["json", "msgpack"] = "json",
 ) -> Any:
     """Declare a class to be an event.
 
     `type` is the name of the type in the store, by default the name of the class. `upgrades[n]` is a function that
     turns the fields of version n into those of version n + 1. Unknown fields in stored data raise `EventUnreadable`,
-    unless `unknown_fields="ignore"`. `codec` makes the codec, by default JSON.
+    unless `unknown_fields="ignore"`. `codec` is "json", "msgpack", or a function that makes a codec of your own.
     """
     if unknown_fields not in ("refuse", "ignore"):
         raise DefinitionError(f"unknown_fields must be 'refuse' or 'ignore', not {unknown_fields!r}")
+    make_codec = codec_factory(codec)
     visible = visible_names(1)
 
     def declare(given: Any) -> Any:
         name = checked_type(type if type is not None else given.__name__, "type")
         check_upgrades(name, version, upgrades or {})
         refuse = unknown_fields == "refuse"
-        made, annotations = _made(given, visible, refuse)
+        made, annotations = _event_class(given, visible, refuse)
         if "having" in annotations:
             raise DefinitionError(f"{name}: the field name 'having' is reserved; rename the field")
         declaration: Declaration[Any] = Declaration(
-            made, annotations, name, version, upgrades or {}, codec(made, refuse), codec
+            made, annotations, name, version, upgrades or {}, make_codec(made, refuse), make_codec
         )
         made.__event__ = declaration
         made.having = declaration.having
@@ -227,7 +372,7 @@ def encode(event: object, metadata: Mapping[str, str] | None = None, tag: str | 
     return declaration_of(type(event)).encode(event, metadata, tag)
 
 
-def _made(given: Any, visible: dict[str, Any], refuse: bool) -> tuple[Any, dict[str, Any]]:
+def _event_class(given: Any, visible: dict[str, Any], refuse: bool) -> tuple[Any, dict[str, Any]]:
     """The event class and the annotations of its fields."""
     known = isinstance(given, msgspec.StructMeta) or dataclasses.is_dataclass(given) or is_pydantic(given)
     if known:
@@ -236,10 +381,10 @@ def _made(given: Any, visible: dict[str, Any], refuse: bool) -> tuple[Any, dict[
             names = [field.name for field in dataclasses.fields(given)]
         hints = get_type_hints(given, localns=visible, include_extras=True)
         return given, {name: hints[name] for name in names}
-    return _struct(given, visible, refuse)
+    return _make_struct(given, visible, refuse)
 
 
-def _struct(given: Any, visible: dict[str, Any], refuse: bool) -> tuple[Any, dict[str, Any]]:
+def _make_struct(given: Any, visible: dict[str, Any], refuse: bool) -> tuple[Any, dict[str, Any]]:
     """Turn a plain class of annotated fields into an immutable struct."""
     own = dict(vars(given))
     where = given.__qualname__

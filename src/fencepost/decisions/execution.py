@@ -1,8 +1,9 @@
-"""One call of a decision, from its first read to its last append, as a generator of steps.
+"""One call of a decision, from its arguments to its last append, as a generator of steps.
 
-An attempt reads the boundary and folds the projections, calls the rule, and appends the events that the rule returns,
-under the condition that no event of the boundary was stored after the read. On a conflict the call waits for its turn
-(see `retry_queues.py`), reads the new events, folds them on top of the previous state, and calls the rule again.
+An attempt reads the boundary and folds the projections among the arguments, calls the rule, and appends the events that
+the rule returns, under the condition that no event of the boundary was stored after the read. On a conflict the call
+waits for its turn (see `retry.py`), reads the new events, folds them on top of the previous state, and calls the rule
+again. A projection may be an argument itself or an item of a list, tuple or dict.
 
 Changes that a rule makes to its projections do not reach the next attempt: tests/decisions/test_retry.py.
 """
@@ -11,31 +12,168 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar, get_args, get_origin
 from uuid import uuid4
 
 import msgspec
 
-from ..errors import AppendRefused, ConditionFailed, InvalidInput, StoreUnavailable
+from ..core.observers import Observation, has_observers
+from ..errors import AppendRefused, ConditionFailed, StoreUnavailable
 from ..model import AppendCondition, Event, Placed, Query, SequencedEvent
-from ..observing import Observation, has_observers
-from .arguments import Arguments, are_values
+from .annotations import alternatives, evaluate
 from .contexts import current_metadata
+from .decision_input import DecisionInput, load, load_newer
 from .errors import DefinitionError, RetriesExhausted
 from .events import Declaration, encode
-from .idempotency import DIGEST
-from .loading import DecisionInput, load, load_newer
-from .projections import query_of
-from .retry import AT_ONCE
-from .retry_queues import Turn, contended_bucket, in_turn
+from .once import DIGEST
+from .projections import Projection, query_of
+from .retry import AT_ONCE, Turn, contended_bucket, in_turn
 from .snapshots import Cached, UnsavedSnapshots
 from .steps import AppendEvents, AwaitRule, Notify, ReadEvents, Sleep, Steps
 
 if TYPE_CHECKING:
     from .decorator import Decision
+
+
+T = TypeVar("T")
+
+# Types of arguments that can be or contain a projection.
+MAY_HOLD: Final = (Projection, list, tuple, dict)
+
+UNCHECKED: Final = "fencepost: unchecked"
+
+Unchecked = Annotated[T, UNCHECKED]
+"""Annotates a projection that a decision reads without checking: its events do not conflict with the decision."""
+
+
+class Parameters:
+    """The parameters of a decision's function, and which argument belongs to which parameter."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.signature = inspect.signature(function)
+        parameters = self.signature.parameters
+        for name, each in parameters.items():
+            if name in ("once", "checkpoint"):
+                problem = f"the keyword {name}= of a call belongs to the decision and never reaches the rule"
+                raise DefinitionError(f"{function.__qualname__}: {problem}; rename the parameter {name!r}")
+            if each.kind is each.VAR_KEYWORD:
+                problem = f"**{name} would hide whether once= and checkpoint= belong to the rule or to the decision"
+                raise DefinitionError(f"{function.__qualname__}: {problem}; name the parameters one by one")
+        self.defaults = {name: each.default for name, each in parameters.items()}
+        self._places = [name for name, each in parameters.items() if each.kind <= each.VAR_POSITIONAL]
+        self._index = {name: index for index, name in enumerate(self._places)}
+
+    def at(self, index: int) -> str:
+        """The parameter of a positional argument. All arguments in *args belong to the last parameter."""
+        return self._places[min(index, len(self._places) - 1)] if self._places else ""
+
+    def value(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if name in kwargs:
+            return kwargs[name]
+        index = self._index.get(name, len(args))
+        return args[index] if index < len(args) else self.defaults[name]
+
+
+class Arguments:
+    """The arguments of a call and the projections in them. `checked` are the projections not annotated `Unchecked`."""
+
+    __slots__ = ("_args", "_kwargs", "_nested", "_places", "checked", "projections")
+
+    def __init__(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], parameters: Parameters, unchecked: set[str]
+    ) -> None:
+        self._args = args
+        self._kwargs = kwargs
+        self._nested = False
+        self._places: list[int | str] = []
+        self.projections: list[Projection] = []
+        self.checked: list[Projection] = []
+        for index, value in enumerate(args):
+            if _may_hold(value):
+                self._gather(value, index, not unchecked or parameters.at(index) not in unchecked)
+        for name, value in kwargs.items():
+            if _may_hold(value):
+                self._gather(value, name, name not in unchecked)
+
+    def _gather(self, value: Any, place: int | str, checked: bool) -> None:
+        if isinstance(value, Projection):
+            self._places.append(place)
+            self.projections.append(value)
+            if checked:
+                self.checked.append(value)
+            return
+        count = len(self.projections)
+        for each in value.values() if isinstance(value, dict) else value:
+            if _may_hold(each):
+                self._gather(each, place, checked)
+        self._nested = self._nested or len(self.projections) > count
+
+    def replace_projections(self, projections: Sequence[Projection]) -> tuple[Sequence[Any], dict[str, Any]]:
+        """The arguments with each template replaced by the corresponding projection."""
+        if self._nested:
+            twins = {id(template): twin for template, twin in zip(self.projections, projections, strict=True)}
+            return _replace(self._args, twins), _replace(self._kwargs, twins)
+        args: list[Any] = list(self._args)
+        kwargs = dict(self._kwargs)
+        for place, projection in zip(self._places, projections, strict=True):
+            if isinstance(place, int):
+                args[place] = projection
+            else:
+                kwargs[place] = projection
+        return args, kwargs
+
+
+def _may_hold(value: Any) -> bool:
+    """Whether a value can be or contain a projection. Cached by class, because this runs for every argument."""
+    kind = type(value)
+    known = _HOLDING.get(kind)
+    if known is None:
+        known = _HOLDING[kind] = issubclass(kind, MAY_HOLD)
+    return known
+
+
+_HOLDING: Final[dict[Any, bool]] = {}
+
+
+def _replace(value: Any, twins: Mapping[int, Projection]) -> Any:
+    if isinstance(value, Projection):
+        return twins[id(value)]
+    if type(value) is dict:
+        return {name: _replace(each, twins) for name, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_replace(each, twins) for each in value)
+    return value
+
+
+def hints_of(function: Callable[..., Any], visible: Mapping[str, Any]) -> dict[str, Any]:
+    """The annotations that can be evaluated. Others, such as names imported only for type checking, are left out."""
+    hints = {}
+    for name, annotation in function.__annotations__.items():
+        try:
+            hints[name] = evaluate(annotation, visible, function.__qualname__)
+        except DefinitionError:
+            # Safe: at worst an `Unchecked` projection is checked. A checked one cannot become unchecked.
+            continue
+    return hints
+
+
+def is_unchecked(hint: object) -> bool:
+    if get_origin(hint) is Annotated:
+        return UNCHECKED in get_args(hint)[1:]
+    return any(map(is_unchecked, get_args(hint)))
+
+
+def declarations(hint: object) -> Iterable[Declaration[Any]]:
+    """The event classes in a return annotation."""
+    for member in alternatives(hint):
+        if isinstance(member, type) and hasattr(member, "__event__"):
+            yield member.__event__
+        for argument in get_args(member):
+            yield from declarations(argument)
+
 
 E_co = TypeVar("E_co", covariant=True)
 
@@ -138,7 +276,7 @@ class Execution:
             yield from self._cached.keep(self._unsaved)
 
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        decision, cached = self._decision, self._cached
+        decision = self._decision
         self._once = decision.once_for(args, kwargs)
         self._arguments = Arguments(args, kwargs, decision.parameters, decision.unchecked)
         templates, checked = self._arguments.projections, self._arguments.checked
@@ -147,23 +285,17 @@ class Execution:
             self._condition = self._boundary
         else:
             self._condition = query_of(checked) if checked else None
-        # A pure rule can run before the idempotency lookup, because running it twice has no side effects.
-        self._search_first = decision.is_async or not (cached is None or are_values(args, kwargs))
 
     def _attempts(self) -> Steps[Decided[Any]]:
-        if self._boundary is None:
-            known = DecisionInput([], 0, searched=False)
-        else:
-            templates = self._arguments.projections
-            known = yield from load(templates, self._boundary, self._once, self._cached, self._search_first)
-            self._unsaved.update(known.unsaved)
+        known = yield from load(self._arguments.projections, self._boundary, self._once, self._cached)
+        self._unsaved.update(known.unsaved)
         try:
             while True:
                 self._attempt += 1
                 outcome = yield from self._decide(known)
                 if isinstance(outcome, Decided):
                     return outcome
-                yield from self._note(outcome)
+                yield from self._report_conflict(outcome)
                 yield from self._wait(outcome)
                 assert self._boundary is not None
                 known = yield from load_newer(known, self._boundary, self._once)
@@ -174,37 +306,30 @@ class Execution:
     def _decide(self, known: DecisionInput) -> Steps[Decided[Any] | ConditionFailed]:
         """Make one attempt. Returns its result, or the conflict that refused its append. Raises the rule's errors."""
         if known.earlier:
-            return self._earlier(known.earlier)
-        args, kwargs = self._arguments.replaced(known.projections)
+            return self._result_of(known.earlier)
+        args, kwargs = self._arguments.replace_projections(known.projections)
+        if self._turn is None and not self._decision.is_async:
+            made = self._decision.function(*args, **kwargs)
+        else:
+            made = yield from self._call_rule(args, kwargs)
+        events = (made,) if hasattr(made, "__event__") else _as_events(made, self._name)
+        if not events:
+            return Decided((), known.head, known.head)
+        append = self._append(events, known.head)
         try:
-            if self._turn is None and not self._decision.is_async:
-                made = self._decision.function(*args, **kwargs)
-            else:
-                made = yield from self._asked(args, kwargs)
-            events = (made,) if hasattr(made, "__event__") else _as_events(made, self._name)
-            append = self._append(events, known.head) if events else None
-        except Exception:
-            earlier = yield from self._overlooked(known)
-            if not earlier:
-                raise
-            return self._earlier(earlier)
-        if append is None:
-            earlier = yield from self._overlooked(known)
-            return self._earlier(earlier) if earlier else Decided((), known.head, known.head)
-        try:
-            placed = (yield from self._insisted(append)) if self._retry.unavailable else (yield append)
+            placed = (yield from self._append_with_retry(append)) if self._retry.unavailable else (yield append)
         except ConditionFailed as conflict:
             return conflict
-        except (InvalidInput, AppendRefused):  # an earlier call may have succeeded with other events: its result counts
-            earlier = yield from self._overlooked(known)
+        except AppendRefused:  # another call may have stored events with these ids since the read: its result counts
+            earlier = () if self._once is None else (yield ReadEvents(self._once.query))[0]
             if not earlier:
                 raise
-            return self._earlier(earlier)
+            return self._result_of(earlier)
         if placed.already:
-            return self._earlier((yield from self._stored_before(append, placed)))
+            return self._result_of((yield from self._read_earlier(append, placed)))
         return Decided(events, placed.first, placed.last)
 
-    def _asked(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Steps[Any]:
+    def _call_rule(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Steps[Any]:
         """Call the rule, and await it if it is an `async def`."""
         with in_turn(self._turn):
             made = self._decision.function(*args, **kwargs)
@@ -218,11 +343,11 @@ class Execution:
             stored = [encode(event, metadata, once.tag) for event in events]
             once.check(self._name, stored)
         if self._retry.unavailable or (once is not None and once.digest is not None):
-            stored = [self._sealed(event) for event in stored]
+            stored = [self._with_id_and_digest(event) for event in stored]
         condition = AppendCondition(self._condition, head) if self._condition is not None else None
         return AppendEvents(stored, condition, once.query if once is not None else None, self._checkpoint)
 
-    def _sealed(self, event: Event) -> Event:
+    def _with_id_and_digest(self, event: Event) -> Event:
         """Add an id to the event if the append may be sent again, and the digest of the command to its metadata."""
         id, metadata = event.id, event.metadata
         if id is None and self._retry.unavailable:
@@ -231,7 +356,7 @@ class Execution:
             metadata = {**metadata, DIGEST: self._once.digest}
         return Event(event.type, data=event.data, tags=event.tags, id=id, metadata=metadata)
 
-    def _insisted(self, append: AppendEvents) -> Steps[Placed]:
+    def _append_with_retry(self, append: AppendEvents) -> Steps[Placed]:
         """Append, and send the same append again while the store is unavailable and attempts are left."""
         resent = False
         while True:
@@ -251,7 +376,7 @@ class Execution:
                     placed = Placed(placed.first, placed.last)
             return placed  # type: ignore[no-any-return]
 
-    def _note(self, conflict: ConditionFailed) -> Steps[None]:
+    def _report_conflict(self, conflict: ConditionFailed) -> Steps[None]:
         """Log the conflict and notify observers. Raises `RetriesExhausted` if this was the last attempt."""
         attempt, elapsed_s, event = self._attempt, self._elapsed_s(), conflict.conflict
         if log.isEnabledFor(logging.DEBUG):
@@ -280,14 +405,7 @@ class Execution:
         if self._attempt >= AT_ONCE:
             yield Sleep(min(left_s, self._retry.wait_s(self._attempt - AT_ONCE + 1)))
 
-    def _overlooked(self, known: DecisionInput) -> Steps[Sequence[SequencedEvent]]:
-        """Look up `once`, if that was not done before the rule was called."""
-        if self._once is None or known.searched:
-            return ()
-        earlier, _ = yield ReadEvents(self._once.query)
-        return earlier  # type: ignore[no-any-return]
-
-    def _stored_before(self, append: AppendEvents, placed: Placed) -> Steps[Sequence[SequencedEvent]]:
+    def _read_earlier(self, append: AppendEvents, placed: Placed) -> Steps[Sequence[SequencedEvent]]:
         """Read the events that made the append a repetition: those that `once` finds, or else those with its ids."""
         if self._once is not None:
             earlier, _ = yield ReadEvents(self._once.query)
@@ -297,7 +415,7 @@ class Execution:
         around, _ = yield ReadEvents(Query.all(), placed.first - 1, placed.last)
         return [event for event in around if event.id in ids]
 
-    def _earlier(self, stored: Sequence[SequencedEvent]) -> Decided[Any]:
+    def _result_of(self, stored: Sequence[SequencedEvent]) -> Decided[Any]:
         """The result of the earlier call, decoded from its events; `RequestMismatch` if it was another request."""
         once = self._once
         if once is not None:

@@ -1,28 +1,257 @@
 """Projections: the state that a decision needs, folded from the events in its boundary.
 
-A projection class has one method for each kind of event that it handles, and parameters that scope it by tags. Together
-they are its boundary, a query. A decision reads with this query and its append is conditional on the same query, so the
-two cannot differ.
+A projection class has one method for each kind of event that it handles, declared by `@on`, and parameters that scope
+it by tags. Together they are its boundary, a query with one item for each set of parameters that handlers use. A
+decision reads with this query and its append is conditional on the same query, so the two cannot differ. A class with
+a handler whose events could never match is refused when it is defined: tests/decisions/test_projections.py.
 
-An instance is plain data: it can be pickled, has no reference to a store, and `apply` takes stored events one by one.
-The same class therefore works in a service, in a read and in a Spark job.
+The annotation of a handler's parameter says which events it handles; its name does not matter, so all handlers can be
+called `_`. An instance is plain data: it can be pickled, has no reference to a store, and `apply` takes stored events
+one by one. The same class therefore works in a service, in a read and in a Spark job.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from functools import partial
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
+from itertools import product
+from typing import Any, ClassVar, Final, TypeVar, dataclass_transform, overload
 
 from ..model import Query, QueryItem, SequencedEvent, query_of_items
-from .definitions import Definition
+from .annotations import alternatives, evaluate, location_of, visible_names
 from .errors import DefinitionError
-from .handlers import ClassBody, Handler
-from .hints import evaluate, location_of, visible_names
-from .tags import tag_fields, tag_text
+from .events import Declaration, declaration_of, tag_fields, tag_text
+from .state import StateCodec
+
+Method = TypeVar("Method", bound=Callable[..., None])
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A method, the events that it handles, and the parameters of the projection's scope that apply to them."""
+
+    method: Callable[..., None]
+    declarations: tuple[Declaration[Any], ...]  # empty: every type without a handler of its own
+    scope: tuple[str, ...] | None  # None: the whole scope
+    takes_stored: bool
+
+
+class BoundHandler:
+    """A handler for one type of event, with the scope parameters that apply to it."""
+
+    __slots__ = ("declaration", "handle", "scope")
+
+    handle: Callable[[Projection, SequencedEvent], None]
+    """Decode the event and call the method. An exception of the method gets a note that names the event."""
+
+    def __init__(self, handler: Handler, declaration: Declaration[Any] | None, scope: tuple[str, ...]) -> None:
+        self.declaration = declaration
+        self.scope = scope
+        method = handler.method
+        decode: Callable[[SequencedEvent], Any] = (lambda stored: stored) if declaration is None else declaration.decode
+        # One function for each kind of handler, so that nothing needs to be decided for each event.
+        if handler.takes_stored:
+
+            def handle(self: Projection, stored: SequencedEvent) -> None:
+                event = decode(stored)
+                try:
+                    method(self, event, stored)
+                except Exception as error:
+                    _note(error, method, stored)
+                    raise
+
+        elif declaration is None or declaration.version > 1:
+
+            def handle(self: Projection, stored: SequencedEvent) -> None:
+                event = decode(stored)
+                try:
+                    method(self, event)
+                except Exception as error:
+                    _note(error, method, stored)
+                    raise
+
+        else:
+            read = declaration.read
+
+            def handle(self: Projection, stored: SequencedEvent) -> None:
+                # The common case: the class has one version, and the event no metadata that could name another.
+                try:
+                    event = read(stored.data) if stored.raw_metadata is None else decode(stored)
+                except Exception:
+                    event = decode(stored)  # raises EventUnreadable, which says what does not fit
+                try:
+                    method(self, event)
+                except Exception as error:
+                    _note(error, method, stored)
+                    raise
+
+        self.handle = handle
+
+
+def _note(error: Exception, method: Callable[..., None], stored: SequencedEvent) -> None:
+    """Add a note that names the event. The exception keeps its type, because callers may catch it."""
+    error.add_note(
+        f"raised by the handler {location_of(method)} of event {stored.type!r} at position {stored.position}"
+    )
+
+
+class ClassBody(dict[str, Any]):
+    """The namespace of a class body. Keeps every handler, even if several have the same name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handlers: list[Handler] = []
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if isinstance(value, Handler):
+            self.handlers.append(value)
+            value = value.method
+        super().__setitem__(name, value)
+
+
+@overload
+def on(method: Method, /) -> Method: ...
+@overload
+def on(*, scope: tuple[str, ...]) -> Callable[[Method], Method]: ...
+def on(method: Any = None, /, *, scope: tuple[str, ...] | None = None) -> Any:
+    """Declare a method of a projection as the handler of the events that its parameter is annotated with.
+
+    The annotation is an event class, a union of event classes, or `SequencedEvent` for all other events in the scope. A
+    second parameter receives the stored event, with its position and time. `scope` names the parameters of the
+    projection that these events are tagged with, if not all of them.
+    """
+    visible = visible_names(1)
+
+    def declare(method: Callable[..., None]) -> Any:
+        where = method.__qualname__
+        parameters = list(inspect.signature(method).parameters.values())
+        if len(parameters) not in (2, 3):
+            raise DefinitionError(f"{where}: a handler takes self, the event and, optionally, the stored event")
+        if parameters[1].annotation is inspect.Parameter.empty:
+            raise DefinitionError(f"{where}: annotate {parameters[1].name!r} with the event class that it handles")
+        handled = alternatives(evaluate(parameters[1].annotation, visible, where))
+        declarations = () if handled == (SequencedEvent,) else tuple(map(declaration_of, handled))
+        return Handler(method, declarations, scope, takes_stored=len(parameters) == 3)
+
+    return declare if method is None else declare(method)
+
+
+ITEMS_REMEMBERED: Final = 4_096
+
+# The event type of stored snapshots.
+SNAPSHOT_TYPE: Final = "fencepost.Snapshot"
+
+
+@dataclass
+class Definition:
+    """What a projection class declares.
+
+    `scope` maps parameters to the names of their tags, and `scope_types` to their types. `state` maps the fields that
+    events change to their types. `factories` make the initial values of mutable fields. `reads_exactly` is True if
+    every event that matches the boundary has a handler. It is False if the item for every type also matches events
+    that are handled by name in another scope, or snapshots.
+    """
+
+    name: str
+    handlers: tuple[Handler, ...]
+    scope: Mapping[str, str]
+    state: Mapping[str, Any]
+    factories: Mapping[str, Callable[[], Any]]
+    version: int | str | None = None
+    snapshot_every: int | None = None
+    scope_types: Mapping[str, Any] = field(default_factory=dict)
+    by_type: dict[str, BoundHandler] = field(default_factory=dict)
+    every: BoundHandler | None = None
+    reads_exactly: bool = field(init=False)
+    _parts: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
+    items: Callable[[tuple[str, ...]], tuple[QueryItem, ...]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Cached, because services use the same few scopes repeatedly.
+        self.items = lru_cache(ITEMS_REMEMBERED)(self._build_items)
+        for handler in self.handlers:
+            self._bind(handler)
+        self._check_scope()
+        if self.every is not None:
+            self._parts[self.every.scope] = frozenset()
+        for type, bound in self.by_type.items():
+            # Types with the same scope share a query item. The item for every type covers types handled by name.
+            if self.every is None or not set(self.every.scope) <= set(bound.scope):
+                self._parts[bound.scope] = self._parts.get(bound.scope, frozenset()) | {type}
+        every = self.every
+        self.reads_exactly = every is None or (
+            every.scope != () and all(set(bound.scope) <= set(every.scope) for bound in self.by_type.values())
+        )
+
+    @cached_property
+    def codec(self) -> StateCodec:
+        """Encodes the state of instances, which may also hold their arguments and events."""
+        events = [each.cls for handler in self.handlers for each in handler.declarations]
+        return StateCodec(self.name, self.state, [*self.scope_types.values(), *events])
+
+    @property
+    def types(self) -> frozenset[str]:
+        """The types handled by name. If `every` is set, all other types are handled as well."""
+        return frozenset(self.by_type)
+
+    def handler(self, type: str) -> BoundHandler | None:
+        # Stored snapshots are not events of the log: handling them would change the state that they describe.
+        return self.by_type.get(type, self.every if type != SNAPSHOT_TYPE else None)
+
+    def _build_items(self, tags: tuple[str, ...]) -> tuple[QueryItem, ...]:
+        """The boundary as query items, for the given tags in the order of the parameters."""
+        by_parameter = dict(zip(self.scope, tags, strict=True))
+        return tuple(
+            QueryItem(types=types, tags=[by_parameter[parameter] for parameter in part])
+            for part, types in self._parts.items()
+        )
+
+    def scopes_of(self, event: SequencedEvent) -> Iterator[dict[str, str]]:
+        """The scope of each instance that handles the event; a transfer between two wallets has two."""
+        bound = self.handler(event.type)
+        if bound is None:
+            return
+        if bound.scope != tuple(self.scope):
+            where = f"{self.name}: {event.type!r} is handled in the partial scope {bound.scope}"
+            raise DefinitionError(f"{where}, so the event does not say which instances handle it")
+        prefixes = [f"{self.scope[parameter]}:" for parameter in bound.scope]
+        values = [sorted(tag[len(prefix) :] for tag in event.tags if tag.startswith(prefix)) for prefix in prefixes]
+        for combination in product(*values):
+            yield dict(zip(bound.scope, combination, strict=True))
+
+    def _bind(self, handler: Handler) -> None:
+        scope = tuple(self.scope) if handler.scope is None else tuple(handler.scope)
+        for parameter in scope:
+            if parameter not in self.scope:
+                raise DefinitionError(
+                    f"{self.name}: @on(scope=...): {parameter!r} is not one of its parameters {list(self.scope)}"
+                )
+        if not handler.declarations:
+            self.every = BoundHandler(handler, None, scope)
+        for declaration in handler.declarations:
+            self._check_tags(declaration, scope)
+            # A subclass replaces handlers of its parents: the last handler wins.
+            self.by_type[declaration.type] = BoundHandler(handler, declaration, scope)
+
+    def _check_tags(self, declaration: Declaration[Any], scope: tuple[str, ...]) -> None:
+        for parameter in scope:
+            if self.scope[parameter] not in declaration.tag_names:
+                raise DefinitionError(
+                    f"{self.name} is scoped by {parameter!r}, but {declaration.type} has no tag "
+                    f"{self.scope[parameter]!r}, so no event would ever match; add the tag to the event, or name the "
+                    "parameters that the event is tagged with in @on(scope=(...))"
+                )
+
+    def _check_scope(self) -> None:
+        bounds = [*self.by_type.values(), *([self.every] if self.every else [])]
+        for parameter in self.scope:
+            if bounds and not any(parameter in bound.scope for bound in bounds):
+                raise DefinitionError(f"{self.name}: no handler uses the parameter {parameter!r}")
+
 
 AnyProjection = TypeVar("AnyProjection", bound="Projection")
 Made = TypeVar("Made")
@@ -46,7 +275,7 @@ class ProjectionMeta(type):
         bases: tuple[type, ...],
         body: ClassBody,
         *,
-        version: int = 1,
+        version: int | str | None = None,
         snapshot_every: int | None = None,
     ) -> ProjectionMeta:
         cls = super().__new__(mcls, name, bases, dict(body))
@@ -55,6 +284,8 @@ class ProjectionMeta(type):
         if parents:
             body_of = ClassBodyReader(name, body, visible_names(1), parents)
             cls.definition = body_of.definition(version, snapshot_every)
+            if snapshot_every is not None:
+                cls.definition.codec.check(_initial_state(cls))
         else:
             cls.definition = Definition(name, (), {}, {}, {})
         return cls
@@ -67,7 +298,7 @@ class ProjectionMeta(type):
         made: Any = cls
         scope = made.definition.scope
         if kwargs or len(args) != len(scope):
-            args = _in_order(made, args, kwargs)
+            args = _order_arguments(made, args, kwargs)
         projection: Any = object.__new__(made)
         projection._values = args
         projection._reset()
@@ -165,10 +396,10 @@ def query_of(projections: Sequence[Projection]) -> Query:
     """One query that matches the events of all the projections. Items with the same tags become one item."""
     if len(projections) == 1:
         return query_of_items(items_of(projections[0]))
-    return Query(_united([item for projection in projections for item in items_of(projection)]))
+    return Query(_merge_items([item for projection in projections for item in items_of(projection)]))
 
 
-def _united(items: Iterable[QueryItem]) -> list[QueryItem]:
+def _merge_items(items: Iterable[QueryItem]) -> list[QueryItem]:
     by_tags: dict[frozenset[str], QueryItem] = {}
     for item in items:
         other = by_tags.get(item.tags)
@@ -212,7 +443,7 @@ class ClassBodyReader:
         self._visible = visible
         self._parents = parents
 
-    def definition(self, version: int, snapshot_every: int | None) -> Definition:
+    def definition(self, version: int | str | None, snapshot_every: int | None) -> Definition:
         hidden = RESERVED & (self._body.keys() | self._hints.keys())
         if hidden:
             raise DefinitionError(f"{self._name}: the names {sorted(hidden)} are reserved; rename the fields")
@@ -230,13 +461,13 @@ class ClassBodyReader:
         """
         own: dict[str | None, Handler] = {}
         for handler in self._body.handlers:
-            for type in _handled(handler):
+            for type in _types_of(handler):
                 if type in own:
                     self._refuse(type, own[type], handler, "merge them into one handler")
                 own[type] = handler
         inherited: dict[str | None, Handler] = {}
         for parent in self._parents:
-            called = {type: handler for handler in parent.handlers for type in _handled(handler)}
+            called = {type: handler for handler in parent.handlers for type in _types_of(handler)}
             for type, handler in called.items():
                 if inherited.setdefault(type, handler) != handler and type not in own:
                     self._refuse(type, inherited[type], handler, "define a handler for it in this class")
@@ -299,16 +530,22 @@ class ClassBodyReader:
         return partial(deepcopy, value.default)
 
 
-def _handled(handler: Handler) -> list[str | None]:
+def _types_of(handler: Handler) -> list[str | None]:
     """The stored types that the handler handles; None stands for all other types."""
     return [declaration.type for declaration in handler.declarations] or [None]
+
+
+def _initial_state(cls: Any) -> dict[str, Any]:
+    """The initial values in the class body; those that `__init__` sets are not known before it runs."""
+    made = {name: make() for name, make in cls.definition.factories.items()}
+    return made | {name: getattr(cls, name) for name in cls.definition.state if name not in made and hasattr(cls, name)}
 
 
 def _is_behaviour(value: object) -> bool:
     return inspect.isroutine(value) or isinstance(value, type) or hasattr(type(value), "__get__")
 
 
-def _in_order(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+def _order_arguments(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """The arguments of a call as a tuple, in the order of the scope."""
     scope = cls.definition.scope
     if cls.__init__ is not object.__init__:

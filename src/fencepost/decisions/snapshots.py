@@ -1,8 +1,7 @@
 """Snapshots: the state of a projection at a position, from which later folds start. They are only a cache.
 
-The key of a snapshot is the fingerprint of the projection class and its scope. The fingerprint covers the code,
-constants and fields of the class and of its events, so a changed class ignores old snapshots and folds from the
-beginning. It does not cover functions and constants defined elsewhere; raise `version` when those change.
+The key of a snapshot is the fingerprint of the projection class (see `fingerprint.py`) and its scope, so a changed
+class ignores old snapshots and folds from the beginning. The state comes back with the same types (see `state.py`).
 
 A snapshot is verified twice before it is used. First, a stored snapshot has a seal, a digest of its content, its key
 and the first event of its log; a wrong seal means that it is damaged or belongs to another store. Second, a snapshot
@@ -15,38 +14,23 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
-from functools import cache
-from types import FunctionType
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from collections.abc import Hashable
+from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
-from msgspec.structs import asdict
 
 from ..aio import AsyncEventStore
 from ..errors import InvalidInput, StoreError
 from ..model import Event, Query, SequencedEvent
 from ..store import EventStore
-from .codecs import fields_of
-from .definitions import SNAPSHOT_TYPE, Definition
 from .errors import DefinitionError
-from .projections import Projection, scope_of, state_of, values_of
-from .stable_repr import stable_repr
+from .fingerprint import fingerprint
+from .projections import SNAPSHOT_TYPE, Projection, scope_of, state_of, values_of
 from .steps import AnyStore, AppendEvents, OnStore, ReadEvents, Steps, check_store
 
 Store = TypeVar("Store", bound=AnyStore)
-
-# Class attributes with names like `__init__` that count as behaviour in the fingerprint.
-BEHAVIOUR: Final = (FunctionType, property, staticmethod, classmethod)
-
-# Base classes from these packages are not part of the fingerprint.
-LIBRARIES: Final = frozenset({"abc", "builtins", "enum", "msgspec", "pydantic", "typing"})
-
-# Attributes of a field that decide how it is decoded from stored data.
-OF_A_FIELD: Final = ("name", "encode_name", "alias", "validation_alias", "default", "default_factory")
 
 log = logging.getLogger(__name__)
 
@@ -165,8 +149,7 @@ class Cached(Generic[Store]):
             kept = msgspec.json.decode(events[0].data, type=StoredSnapshot)
             if kept.seal != kept.snapshot.seal(key, origin):
                 raise ValueError("its seal is wrong")
-            # Fails if the inside of a field's type has changed, which the key does not cover.
-            _state_decoder(type(projection))(kept.snapshot.state)
+            projection.definition.codec.decode(kept.snapshot.state)  # fails if a class has changed its fields
         except Exception as error:
             where = f"event {events[0].position} in keep_in"
             raise ValueError(f"{where} is damaged, or does not fit the class: {error}") from error
@@ -213,7 +196,7 @@ def tag_under(key: bytes, origin: bytes) -> str:
 
 def _scope_of(projection: Projection) -> tuple[str, ...]:
     """The tags and the arguments they came from. Tags select the events, but handlers see the arguments."""
-    return *scope_of(projection), *map(stable_repr, values_of(projection))
+    return *scope_of(projection), *(f"{type(each).__qualname__} {each!r}" for each in values_of(projection))
 
 
 def digest_of(event: SequencedEvent) -> bytes:
@@ -224,7 +207,7 @@ def digest_of(event: SequencedEvent) -> bytes:
 
 
 def encode_state(projection: Projection) -> bytes:
-    """The state as JSON. Raises `DefinitionError` unless decoding it returns exactly the same state."""
+    """The state as bytes. Raises `DefinitionError` for a state that cannot be restored with the same types."""
     state = state_of(projection)
     definition = projection.definition
     undeclared = state.keys() - definition.state.keys()
@@ -232,66 +215,10 @@ def encode_state(projection: Projection) -> bytes:
         raise DefinitionError(
             f"{definition.name}: snapshots need the fields {sorted(undeclared)} to be declared in the class"
         )
-    try:
-        data = msgspec.json.encode(state)
-        same = asdict(_state_decoder(type(projection))(data)) == state
-    except (TypeError, ValueError) as error:
-        raise DefinitionError(f"{definition.name}: snapshots store the state as JSON, which failed: {error}") from error
-    if not same:
-        problem = "the state changes when it is stored as JSON; annotate its fields with their exact types"
-        raise DefinitionError(f"{definition.name}: {problem}")
-    return data
+    return definition.codec.encode(state)
 
 
 def restore(projection: Projection, snapshot: Snapshot) -> None:
-    projection.__dict__.update(asdict(_state_decoder(type(projection))(snapshot.state)))
+    """Set the state of a new projection to that of the snapshot."""
+    projection.__dict__.update(projection.definition.codec.decode(snapshot.state))
     projection.position = snapshot.position
-
-
-@cache
-def _state_decoder(cls: type[Projection]) -> Any:
-    fields = list(cls.definition.state.items())
-    return msgspec.json.Decoder(msgspec.defstruct("State", fields, forbid_unknown_fields=True)).decode
-
-
-@cache
-def fingerprint(cls: type[Projection]) -> bytes:
-    """A digest of everything in the projection class and its event classes that determines the state.
-
-    It does not cover what their code uses from elsewhere: functions, constants of the module, and the inside of field
-    types. Raise `version` when those change.
-    """
-    digest = hashlib.sha256()
-    for part in _parts(cls, cls.definition):
-        digest.update(part.encode())
-        digest.update(b"\0")
-    return digest.digest()
-
-
-def _parts(cls: type[Projection], definition: Definition) -> Iterator[str]:
-    yield f"3 {sys.implementation.cache_tag} {definition.name} {definition.version}"
-    yield f"{stable_repr(definition.scope)} {stable_repr(definition.state)}"
-    yield from _members(cls)
-    for handler in definition.handlers:
-        yield f"{stable_repr(handler.method)} {stable_repr(handler.scope)}"
-        for declaration in handler.declarations:
-            yield f"{declaration.type} {declaration.version} {stable_repr(declaration.fields)}"
-            yield stable_repr(
-                [[getattr(each, name, None) for name in OF_A_FIELD] for each in fields_of(declaration.cls)]
-            )
-            yield from _members(declaration.cls)
-            yield stable_repr(sorted(declaration.upgrades.items()))
-            yield stable_repr(declaration.codec_factory)
-
-
-def _members(cls: type) -> Iterator[str]:
-    """The attributes of the class and its base classes, except those that Python and libraries add."""
-    for ancestor in cls.__mro__:
-        if ancestor is Projection or ancestor.__module__.partition(".")[0] in LIBRARIES:
-            continue
-        for name, value in sorted(vars(ancestor).items()):
-            noted = name.startswith("__") and name.endswith("__") and not isinstance(value, BEHAVIOUR)
-            if not noted and not isinstance(value, Definition):
-                yield f"{name} {stable_repr(value)}"
-            if isinstance(value, type) and value.__qualname__ == f"{ancestor.__qualname__}.{name}":
-                yield from _members(value)

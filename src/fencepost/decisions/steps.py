@@ -15,9 +15,9 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from ..aio import AsyncEventStore
+from ..core.observers import Observation, notify
 from ..errors import FencepostError
 from ..model import AppendCondition, Event, Placed, Query, SequencedEvent
-from ..observing import Observation, notify
 from ..store import EventStore
 from .errors import DefinitionError
 
@@ -42,7 +42,7 @@ class ReadEvents(msgspec.Struct):
 
     query: Query
     after: int = 0
-    upto: int | None = None
+    up_to: int | None = None
     limit: int | None = None
     backwards: bool = False
 
@@ -56,7 +56,7 @@ class ReadEvents(msgspec.Struct):
 
     def _reading(self, store: Any) -> Any:
         limit, backwards = self.limit, self.backwards
-        return store.read(self.query, after=self.after, upto=self.upto, limit=limit, backwards=backwards)
+        return store.read(self.query, after=self.after, up_to=self.up_to, limit=limit, backwards=backwards)
 
 
 class AppendEvents(msgspec.Struct):

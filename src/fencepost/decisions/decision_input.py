@@ -1,10 +1,11 @@
 """Load what a decision needs: its projections as of one head, and the events of an earlier identical call.
 
-Without snapshots this is one read with one query. With snapshots the read starts at the oldest snapshot. Projections
-that have no snapshot are read from the beginning first, and the others up to the same head. If the log does not
-confirm a snapshot, everything is read again from the beginning.
+Without snapshots this is one read with one query. With snapshots there are two reads up to the same head: from the
+beginning for the earlier call and for projections that have no snapshot, then from the oldest snapshot for the others.
+If the log does not confirm a snapshot, everything is read again from the beginning.
 
-All projections of a decision are folded up to the same head: tests/decisions/test_snapshots.py.
+The search for the earlier call and the state of all projections are as of one head, so a rule never decides on the
+events of its own twin: tests/decisions/test_once.py, tests/decisions/test_snapshots.py.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import msgspec
 
 from ..aio import AsyncEventStore
 from ..model import Query, SequencedEvent, query_of_items
-from .idempotency import Once
+from .once import Once
 from .projections import Projection, fresh, query_of
 from .snapshots import Awaited, Blocking, Cached, Snapshot, SnapshotLookup, UnsavedSnapshots, restore
 from .steps import AnyStore, ReadEvents, Steps, check_store, run_steps, run_steps_async
@@ -30,34 +31,27 @@ P = TypeVar("P", bound=Projection)
 class DecisionInput(msgspec.Struct):
     """What a decision is made on: its projections, folded up to `head`, or the events of an earlier call.
 
-    `earlier` are the events that `once` has found; if there are any, the decision was taken before. `searched` is False
-    if `once` was not looked up yet; then the append does it. `unsaved` are new snapshots, to be stored after the
-    decision. `refold` returns the projections as they were before the rule was called.
+    `earlier` are the events that `once` has found; if there are any, the decision was taken before. `unsaved` are new
+    snapshots, to be stored after the decision. `refold` returns the projections as they were before the rule ran.
     """
 
     projections: list[Any]
     head: int
     earlier: Sequence[SequencedEvent] = ()
-    searched: bool = True
     unsaved: UnsavedSnapshots = {}
     refold: Callable[[], list[Any]] = list
 
 
 def load(
-    templates: Sequence[Projection],
-    boundary: Query,
-    once: Once | None,
-    cached: Cached[Any] | None,
-    search_first: bool = True,
+    templates: Sequence[Projection], boundary: Query | None, once: Once | None, cached: Cached[Any] | None
 ) -> Steps[DecisionInput]:
-    """Read the boundary and fold new projections with the scopes of the templates.
-
-    The same read looks up `once`, unless it starts at a snapshot, where it could miss earlier events. Looking up `once`
-    then takes a read of its own. If `search_first` is False, that read is left to the append or the caller.
-    """
+    """Look up `once`, read the boundary, and fold new projections with the scopes of the templates."""
+    if boundary is None:
+        earlier, head = (yield ReadEvents(once.query)) if once is not None else ((), 0)
+        return DecisionInput([], head, earlier)
     if cached is not None and any(template.definition.snapshot_every is not None for template in templates):
-        return (yield from _load_from_snapshots(templates, boundary, once, cached, search_first))
-    events, head = yield ReadEvents(_including(once, boundary))
+        return (yield from _load_from_snapshots(templates, boundary, once, cached))
+    events, head = yield ReadEvents(_with_once(once, boundary))
     if once is not None:
         earlier = once.among(events)
         if earlier:
@@ -76,16 +70,16 @@ def load_newer(previous: DecisionInput, boundary: Query, once: Once | None) -> S
     folded again from the events in memory; most decisions meet no conflict, so no copy was made for them. From then on
     the rule is given copies.
     """
-    events, head = yield ReadEvents(_including(once, boundary), previous.head)
+    events, head = yield ReadEvents(_with_once(once, boundary), previous.head)
     if once is not None:
         earlier = once.among(events)
         if earlier:
             return DecisionInput([], head, earlier)
     untouched = _fold(previous.refold(), events)
-    return DecisionInput(deepcopy(untouched), head, (), previous.searched, previous.unsaved, lambda: untouched)
+    return DecisionInput(deepcopy(untouched), head, (), previous.unsaved, lambda: untouched)
 
 
-def _including(once: Once | None, boundary: Query) -> Query:
+def _with_once(once: Once | None, boundary: Query) -> Query:
     """The boundary, extended by the query item of `once`."""
     return boundary if once is None else query_of_items((*boundary.items, once.item))
 
@@ -121,21 +115,21 @@ def _fold_one(projection: Projection, events: Sequence[SequencedEvent]) -> None:
 
 
 def _load_from_snapshots(
-    templates: Sequence[Projection], boundary: Query, once: Once | None, cached: Cached[Any], search_first: bool
+    templates: Sequence[Projection], boundary: Query, once: Once | None, cached: Cached[Any]
 ) -> Steps[DecisionInput]:
     loaded: list[SnapshotLookup] = []
     for template in templates:
         found = yield from cached.load(template)
         loaded.append(found)
     snapshots = [each.snapshot for each in loaded]
-    folds, known = yield from _fold_forward(templates, boundary, once, snapshots, search_first)
+    folds, known = yield from _fold_forward(templates, boundary, once, snapshots)
     disproved = [each.disproved for each in folds]
     for each in folds:
         if each.disproved is not None:
             reason = f"the log has a different event at position {each.disproved.position}, or none"
             cached.ignore(each.projection, reason)
     if any(disproved):
-        folds, known = yield from _fold_forward(templates, boundary, once, [None] * len(templates), search_first)
+        folds, known = yield from _fold_forward(templates, boundary, once, [None] * len(templates))
     if known.earlier:
         return known
     for each, wrong, found in zip(folds, disproved, loaded, strict=True):
@@ -147,24 +141,19 @@ def _load_from_snapshots(
 
 
 def _fold_forward(
-    templates: Sequence[Projection],
-    boundary: Query,
-    once: Once | None,
-    snapshots: Sequence[Snapshot | None],
-    search_first: bool,
+    templates: Sequence[Projection], boundary: Query, once: Once | None, snapshots: Sequence[Snapshot | None]
 ) -> Steps[tuple[list[Fold], DecisionInput]]:
     """Fold each projection from its snapshot, or from the beginning if it has none; all up to the same head."""
     anchored = [template for template, snapshot in zip(templates, snapshots, strict=True) if snapshot is not None]
     others = [template for template, snapshot in zip(templates, snapshots, strict=True) if snapshot is None]
     head: int | None = None
-    searched = once is None
     whole: Sequence[SequencedEvent] = ()
     newer: Sequence[SequencedEvent] = ()
-    if others or (once is not None and search_first):
+    if others or once is not None:
         items = query_of(others).items if others else ()
         if once is not None:
             # The events of an earlier call may be older than every snapshot, so search from the beginning.
-            items, searched = (*items, once.item), True
+            items = (*items, once.item)
         whole, head = yield ReadEvents(query_of_items(items))
         earlier = once.among(whole) if once is not None else []
         if earlier:
@@ -172,20 +161,19 @@ def _fold_forward(
     if anchored:
         query = query_of(anchored) if others else boundary
         after = min(snapshot.position - 1 for snapshot in snapshots if snapshot is not None)
-        newer, reach = yield ReadEvents(query, after, head if others else None)
-        head = head if others else reach
+        newer, head = yield ReadEvents(query, after, head)
     assert head is not None
 
     def fold() -> list[Fold]:
         folds = []
         for template, snapshot in zip(templates, snapshots, strict=True):
             events, readers = (whole, others) if snapshot is None else (newer, anchored)
-            folds.append(_folded(template, snapshot, events, is_alone=len(readers) == 1))
+            folds.append(_fold_from(template, snapshot, events, is_alone=len(readers) == 1))
         return folds
 
     folds = fold()
     projections = [each.projection for each in folds]
-    return folds, DecisionInput(projections, head, (), searched, refold=lambda: [each.projection for each in fold()])
+    return folds, DecisionInput(projections, head, refold=lambda: [each.projection for each in fold()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +190,7 @@ class Fold:
     last: SequencedEvent | None
 
 
-def _folded(
+def _fold_from(
     template: Projection, snapshot: Snapshot | None, events: Sequence[SequencedEvent], *, is_alone: bool
 ) -> Fold:
     """Fold a new projection. `is_alone`: the events were read for it alone, and not for other projections as well."""

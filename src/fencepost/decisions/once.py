@@ -1,13 +1,17 @@
-"""Command ids, `once="..."`: make a decision idempotent by an id that the caller chooses.
+"""`Once`: how a decision finds out that an earlier call already took it.
 
-A command id belongs to a decision: two decisions can use the same id independently. The events of the decision get the
-tag `command_id:<scope>:<id>`, where the scope is the decision's name. Their metadata holds a digest of the arguments,
-so that the same id with other arguments is refused instead of being answered with the result of another request.
+A `Once` is a query for the events of the earlier call. The decision searches the whole log for them in its read, and
+the append searches again, atomically. So if two identical requests run at the same time, one writes, and the other
+returns the events of the first: tests/decisions/test_once.py.
 
-The digest covers the arguments by name, encoded by msgspec in a fixed order. It is the same in every process, whether
-arguments are passed by position or by name, and does not change when parameters with defaults are added. A projection
-counts by its scope. Effects are left out, because they do not identify a request. tests/decisions/test_command_ids.py
-holds this.
+There are two kinds. `having(WithdrawalMade, withdrawal_id="x")` finds an event by its own tags. A command id, any
+string or UUID, is for events that no field identifies. It belongs to a decision: the events get the tag
+`command_id:<scope>:<id>`, where the scope is the decision's name.
+
+The events found may belong to a different request with the same identity. For `having`, the fields that `same` names
+are compared; for a command id, a digest of the arguments in the events' metadata. The digest is the same in every
+process, whether arguments are passed by position or by name, and does not change when parameters with defaults are
+added. A projection counts by its scope. Effects do not count: tests/decisions/test_command_ids.py.
 """
 
 from __future__ import annotations
@@ -15,22 +19,85 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from ..errors import InvalidInput
-from ..model import QueryItem
+from ..model import Event, Query, QueryItem, SequencedEvent, query_of_items
 from ..model.limits import MAX_TAG_BYTES
 from .codecs import is_pydantic
 from .effects import Effect
-from .errors import DefinitionError
-from .idempotency import Once
-from .projections import Projection, scope_of
+from .errors import DefinitionError, RequestMismatch
+
+AnyEvent = TypeVar("AnyEvent", Event, SequencedEvent)
+
+# The metadata key of the digest of a command's arguments.
+DIGEST: Final = "command_digest"
+
+
+class Once(msgspec.Struct, frozen=True):
+    """A query item for the events of an earlier call, and the declaration that decodes them, if known.
+
+    For a command id, `tag` is the tag that the decision adds to its events, and `digest` the digest of its arguments.
+    `fields` are the fields that `same` compares.
+    """
+
+    item: QueryItem
+    declaration: Any = None  # a Declaration
+    tag: str | None = None
+    digest: str | None = None
+    fields: Mapping[str, Any] | None = None
+
+    @property
+    def query(self) -> Query:
+        return query_of_items((self.item,))
+
+    def same(self, **fields: Any) -> Once:
+        """Also compare these fields. If the event that is found has other values, it belongs to another request."""
+        if self.declaration is None:
+            raise DefinitionError("same() compares fields of an event, so it needs having(<event class>, ...)")
+        if not fields.keys() <= self.declaration.fields.keys():
+            unknown = sorted(fields.keys() - self.declaration.fields.keys())
+            raise DefinitionError(f"same(): {unknown} are not fields of {self.declaration.type}")
+        if self.fields is not None:
+            fields = {**self.fields, **fields}
+        return Once(self.item, self.declaration, self.tag, self.digest, fields)
+
+    def among(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+        """The events that match. Compares types first, because decoding the tags is slow."""
+        tags, types = self.item.tags, self.item.types
+        return [event for event in events if (not types or event.type in types) and tags <= event.tags]
+
+    def check(self, decision: str, events: Iterable[Event]) -> None:
+        """Raise `DefinitionError` unless `once` finds one of these new events: a repeated call would write again."""
+        if not self.among(events):
+            raise DefinitionError(
+                f"{decision}: once looks for {self.sought}, but no event that the decision returned matches"
+            )
+
+    def check_earlier(self, decision: str, earlier: Sequence[SequencedEvent]) -> None:
+        """Raise `RequestMismatch` if the events that were found belong to another request."""
+        if self.digest is None and self.fields is None:
+            return
+        for event in self.among(earlier):
+            if self.digest is not None and event.metadata.get(DIGEST) != self.digest:
+                raise RequestMismatch(decision, self.sought, event, ())
+            if self.fields is not None:
+                decoded = self.declaration.decode(event)
+                other = tuple(name for name, value in self.fields.items() if getattr(decoded, name) != value)
+                if other:
+                    raise RequestMismatch(decision, self.sought, event, other)
+
+    @property
+    def sought(self) -> str:
+        """A description of the query item, for messages."""
+        return f"{'|'.join(sorted(self.item.types)) or 'any event'} with {sorted(self.item.tags)}"
+
 
 COMMAND_ID: Final = "command_id"
 
@@ -65,7 +132,7 @@ def resolve_once(given: CommandId | str | UUID, name: str, arguments: Callable[[
         raise DefinitionError(f"{name}: once: {problem}")
     tag = _tag(given, name)
     compared = arguments() if given.arguments is msgspec.UNSET else {"": given.arguments}
-    return Once(QueryItem(tags=(tag,)), tag=tag, digest=digest_of(compared, name))
+    return Once(QueryItem(tags=(tag,)), tag=tag, digest=arguments_digest(compared, name))
 
 
 def _tag(command: CommandId, name: str) -> str:
@@ -87,7 +154,7 @@ def _tag(command: CommandId, name: str) -> str:
     return tag
 
 
-def digest_of(arguments: Mapping[str, Any], name: str) -> str:
+def arguments_digest(arguments: Mapping[str, Any], name: str) -> str:
     """The digest by which requests are compared. Raises `DefinitionError` for a value that msgspec cannot encode."""
     forms = []
     for parameter, value in sorted(arguments.items()):
@@ -122,6 +189,8 @@ def _is_default(value: Any, default: Any) -> bool:
 
 def _plain(value: Any) -> Any:
     """Convert a value that msgspec cannot encode into one that it can."""
+    from .projections import Projection, scope_of  # here, because projections import events, which import this module
+
     if isinstance(value, Projection):
         return scope_of(value)
     if is_pydantic(type(value)):
