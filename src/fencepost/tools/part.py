@@ -13,10 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from ..core.engine import Capability
+from .. import EventStore, SequencedEvent
+from ..engine import Capability, RecordedAppend, engine_of, recorded
 from ..errors import InvalidInput
-from ..model import RecordedAppend, SequencedEvent
-from ..store import EventStore
 
 PART_EVENTS: Final = 10_000
 PART_BYTES: Final = 16_777_216  # far below the largest body that a server takes by default
@@ -30,13 +29,13 @@ class Part(NamedTuple):
     appends: list[RecordedAppend]
 
 
-def log_parts(store: EventStore, after: int, upto: int) -> Iterator[Part]:
-    """The events and recorded appends with after < position <= upto. Raises `InvalidInput` if an event is missing."""
-    appends = AppendsUpto(recorded_appends(store, after, upto))
+def log_parts(store: EventStore, after: int, up_to: int) -> Iterator[Part]:
+    """The events and recorded appends with after < position <= up_to. Raises `InvalidInput` if an event is missing."""
+    appends = AppendsUpto(recorded_appends(store, after, up_to))
     events: list[SequencedEvent] = []
     rows: list[StoredRow] = []
     size, previous = 0, after
-    for event in store.read(after=after, upto=upto):
+    for event in store.read(after=after, up_to=up_to):
         if event.position != previous + 1:
             raise missing(previous, event.position)
         previous = event.position
@@ -45,12 +44,12 @@ def log_parts(store: EventStore, after: int, upto: int) -> Iterator[Part]:
         rows.append(row)
         size += len(row[1]) + len(row[2]) + len(row[3]) + len(row[6] or "")
         if len(events) >= PART_EVENTS or size >= PART_BYTES:
-            yield Part(events, rows, list(appends.upto(previous)))
+            yield Part(events, rows, list(appends.up_to(previous)))
             events, rows, size = [], [], 0
     if events:
-        yield Part(events, rows, list(appends.upto(previous)))
-    if previous != upto:
-        raise missing(previous, upto + 1)
+        yield Part(events, rows, list(appends.up_to(previous)))
+    if previous != up_to:
+        raise missing(previous, up_to + 1)
 
 
 def read_ahead(parts: Iterator[Part]) -> Iterator[Part]:
@@ -74,9 +73,11 @@ def missing(previous: int, found: int) -> InvalidInput:
     )
 
 
-def recorded_appends(store: EventStore, after: int, upto: int) -> Iterator[RecordedAppend]:
+def recorded_appends(store: EventStore, after: int, up_to: int) -> Iterator[RecordedAppend]:
     """The recorded appends that end in this range; nothing for an engine that cannot record."""
-    return store.recorded(after=after, upto=upto) if Capability.RECORD in store.capabilities else iter(())
+    if Capability.RECORDED_APPENDS not in engine_of(store).capabilities:
+        return iter(())
+    return recorded(store, after=after, up_to=up_to)
 
 
 class AppendsUpto:
@@ -86,7 +87,7 @@ class AppendsUpto:
         self._appends = iter(appends)
         self._next = next(self._appends, None)
 
-    def upto(self, position: int) -> Iterator[RecordedAppend]:
+    def up_to(self, position: int) -> Iterator[RecordedAppend]:
         while self._next is not None and self._next.last <= position:
             yield self._next
             self._next = next(self._appends, None)

@@ -16,11 +16,11 @@ from typing import Final
 
 import msgspec
 
-from ..core.engine import Capability
+from .. import EventStore
+from ..engine import Capability, RecordedAppend, engine_of, restore
 from ..errors import InvalidInput, StoreCorrupt, StoreError
-from ..model import RecordedAppend
-from ..store import EventStore
-from .parts import PART_EVENTS, StoredRow, log_parts, no_collections, read_ahead, recorded_appends
+from .part import PART_EVENTS, StoredRow, log_parts, no_collections, read_ahead, recorded_appends
+from .record_copy import copy_records
 
 COMPARED_EVENTS: Final = 1_000  # how many of the target's last events are compared if the copy is not verified
 
@@ -63,6 +63,7 @@ class Copied:
     head: int
     events: int  # copied now; the target held the others before
     appends: int
+    records: int  # records and checkpoints that have changed in the target
     digest: str | None
 
 
@@ -70,17 +71,22 @@ def copy_log(
     source: EventStore,
     target: EventStore,
     *,
-    upto: int | None = None,
+    up_to: int | None = None,
     verify: bool = True,
+    records: bool = False,
     on_progress: Progress = lambda doing, done, total: None,
 ) -> Copied:
-    """Bring the target up to the source's head, or up to `upto`.
+    """Bring the target up to the source's head, or up to `up_to`.
 
     `verify=False` compares only the last events that the target holds before, and does not read the target afterwards.
+    With `records`, the target gets the source's records and checkpoints too. They are copied before the new events, so
+    that none of them is ahead of the copied log.
     """
-    if Capability.RESTORE not in target.capabilities:
+    if records and up_to is not None:
+        raise InvalidInput("up_to", "records and checkpoints are those of the whole log: copy all of it")
+    if Capability.RESTORE not in engine_of(target).capabilities:
         raise StoreError("to: this engine assigns positions itself, so it cannot take events with their positions")
-    end = source.head() if upto is None else min(upto, source.head())
+    end = source.head() if up_to is None else min(up_to, source.head())
     start = target.head()
     if start > end:
         raise InvalidInput(
@@ -90,11 +96,13 @@ def copy_log(
         ours = LogDigest()
         compare(source, target, 0 if verify else max(0, start - COMPARED_EVENTS), start, ours, on_progress)
         theirs = ours.copy()
+        changed = copy_records(source, target) if records else 0
+        end = source.head() if records else end
         events = appends = 0
         for part in read_ahead(log_parts(source, start, end)):
             ours.add_events(part.rows)
             ours.add_appends(part.appends)
-            target.restore(part.events, part.appends)
+            restore(target, part.events, part.appends)
             events += len(part.events)
             appends += len(part.appends)
             on_progress("copying", events, end - start)
@@ -105,15 +113,15 @@ def copy_log(
                     f"the copy differs from its source between positions {start + 1} and {end}: do not use it; "
                     "check both stores with `fencepost verify`, then copy into a new store"
                 )
-    return Copied(end, events, appends, ours.hexdigest() if verify else None)
+    return Copied(end, events, appends, changed, ours.hexdigest() if verify else None)
 
 
 def compare(
-    source: EventStore, target: EventStore, after: int, upto: int, digest: LogDigest, on_progress: Progress
+    source: EventStore, target: EventStore, after: int, up_to: int, digest: LogDigest, on_progress: Progress
 ) -> None:
-    """Refuse a target that holds another log between `after` and `upto`; add what both hold to the digest."""
+    """Refuse a target that holds another log between `after` and `up_to`; add what both hold to the digest."""
     rows = []
-    pairs = zip_longest(source.read(after=after, upto=upto), target.read(after=after, upto=upto))
+    pairs = zip_longest(source.read(after=after, up_to=up_to), target.read(after=after, up_to=up_to))
     for number, (ours, theirs) in enumerate(pairs, start=1):
         if ours is None or theirs is None or ours.stored != theirs.stored:
             raise _another_log(f"its event at position {(theirs or ours).position} differs from the source's")
@@ -121,9 +129,9 @@ def compare(
         if number % PART_EVENTS == 0:
             digest.add_events(rows)
             rows = []
-            on_progress("comparing", number, upto - after)
+            on_progress("comparing", number, up_to - after)
     digest.add_events(rows)
-    records = zip_longest(recorded_appends(source, after, upto), recorded_appends(target, after, upto))
+    records = zip_longest(recorded_appends(source, after, up_to), recorded_appends(target, after, up_to))
     for recorded, copied in records:
         if recorded is None or copied is None or recorded != copied:
             last = (copied or recorded).last
@@ -135,10 +143,10 @@ def _another_log(difference: str) -> InvalidInput:
     return InvalidInput("to", f"it holds another log, so nothing was copied: {difference}")
 
 
-def _read_again(store: EventStore, after: int, upto: int, digest: LogDigest, on_progress: Progress) -> None:
+def _read_again(store: EventStore, after: int, up_to: int, digest: LogDigest, on_progress: Progress) -> None:
     done = 0
-    for part in log_parts(store, after, upto):
+    for part in log_parts(store, after, up_to):
         digest.add_events(part.rows)
         digest.add_appends(part.appends)
         done += len(part.events)
-        on_progress("verifying", done, upto - after)
+        on_progress("verifying", done, up_to - after)

@@ -2,8 +2,8 @@
 
 What can be seen through the interface of a store: every event can be decoded and is one that an append could have
 stored, positions grow and, where the engine assigns them so, have no gaps, no id occurs twice, the log ends at the
-head, and every recorded condition can be decoded. Checksums and indexes belong to an engine: `fencepost verify` checks
-those of SQLite files. tests/copying/test_check.py damages a log in each of these ways.
+head, and every recorded condition, checkpoint and record can be decoded. Checksums and indexes belong to an engine:
+`fencepost verify` checks those of SQLite files. tests/copying/test_check.py damages a log in each of these ways.
 
 Repeated ids are found by comparing all of them, which takes 16 bytes for each. If they do not fit into the memory that
 is allowed, the log is read several times, each time for another part of the ids.
@@ -16,11 +16,18 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from ..core.engine import Capability
-from ..core.restoring import SeenStrings
+from .. import EventStore, Put, SequencedEvent
+from ..engine import (
+    CHECKPOINTS,
+    Capability,
+    SeenStrings,
+    checked_name,
+    checked_position,
+    engine_of,
+    record_pages,
+    recorded,
+)
 from ..errors import InvalidInput, StoreCorrupt
-from ..model import SequencedEvent
-from ..store import EventStore
 
 PROGRESS_EVENTS: Final = 10_000
 ID_BYTES: Final = 16
@@ -36,6 +43,8 @@ class Checked:
     head: int
     events: int = 0
     appends: int = 0
+    checkpoints: int = 0
+    records: int = 0
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -63,8 +72,9 @@ def check_log(
             ids = rest
             _collect(store, found.head, ids, on_progress)
             _report_repeated(ids, found)
-        if Capability.RECORD in store.capabilities:
+        if Capability.RECORDED_APPENDS in engine_of(store).capabilities:
             _check_appends(store, found)
+        _check_records(store, found)
     except StoreCorrupt as error:  # the engine cannot read on
         found.problems.append(str(error))
     return found
@@ -74,7 +84,7 @@ def _check_events(
     store: EventStore, gapless: bool, found: Checked, ids: _Ids, on_progress: Callable[[int, int], None]
 ) -> None:
     seen, previous = SeenStrings(), 0
-    for event in store.read(upto=found.head):
+    for event in store.read(up_to=found.head):
         if event.position <= previous:
             found.problems.append(f"position {event.position} comes after {previous}")
         elif gapless and event.position != previous + 1:
@@ -94,7 +104,7 @@ def _check_events(
 
 def _collect(store: EventStore, head: int, ids: _Ids, on_progress: Callable[[int, int], None]) -> None:
     """Read the log once more, for the ids that did not fit before."""
-    for number, event in enumerate(store.read(upto=head), start=1):
+    for number, event in enumerate(store.read(up_to=head), start=1):
         if event.stored_id is not None:
             ids.add(event.stored_id)
         if number % PROGRESS_EVENTS == 0:
@@ -111,7 +121,7 @@ def _report_repeated(ids: _Ids, found: Checked) -> None:
 def _problems_of(event: SequencedEvent, seen: SeenStrings) -> Iterator[str]:
     try:
         event.recorded_at  # noqa: B018 - decodes it
-        seen.check(event)
+        seen.checked(event)
     except StoreCorrupt as error:
         yield str(error)
     except InvalidInput as error:
@@ -120,7 +130,7 @@ def _problems_of(event: SequencedEvent, seen: SeenStrings) -> Iterator[str]:
 
 def _check_appends(store: EventStore, found: Checked) -> None:
     previous = 0
-    for append in store.recorded(upto=found.head):
+    for append in recorded(store, up_to=found.head):
         found.appends += 1
         if not previous < append.first <= append.last:
             found.problems.append(f"the recorded append {append.first} to {append.last} comes after {previous}")
@@ -129,6 +139,26 @@ def _check_appends(store: EventStore, found: Checked) -> None:
             append.conditions, append.unless  # noqa: B018 - decodes them
         except InvalidInput as error:
             found.problems.append(f"the recorded append that ends at {append.last} cannot be decoded: {error}")
+        if len(found.problems) >= MOST_PROBLEMS:
+            return
+
+
+def _check_records(store: EventStore, found: Checked) -> None:
+    for page in record_pages(engine_of(store), CHECKPOINTS):
+        for stored in page:
+            name = stored.name.removeprefix(CHECKPOINTS)
+            found.checkpoints += 1
+            try:
+                checked_name(name, "name")
+                checked_position(int(stored.value), "position")
+            except ValueError as error:  # InvalidInput is one, too
+                found.problems.append(f"the checkpoint {name!r} cannot be decoded: {error}")
+    for record in store.records.list():
+        found.records += 1
+        try:
+            Put(record.name, record.value, record.revision)
+        except InvalidInput as error:
+            found.problems.append(f"the record {record.name!r} could not have been stored: {error}")
         if len(found.problems) >= MOST_PROBLEMS:
             return
 
