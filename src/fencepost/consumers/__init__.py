@@ -1,9 +1,16 @@
-"""Consumers: handlers that follow the log, with checkpoints, leases, retries and dead letters."""
+"""Consumers: handlers that follow the log, with checkpoints, leases, retries and dead letters.
+
+`__all__` is for programs. The names that are imported `as` themselves are for the server, Spark and the command alone.
+"""
 
 from .automations import Automation, Timer, automation, timers
-from .checking import TypesChecked, Unreadable, check_types
+from .builder import Builder as Builder
+from .consumer_status import ConsumerStatus, PartitionStatus, status
+from .control import dead_letter as dead_letter
 from .control import dead_letters, discard, pause, repartition, replay, reset, resume, step
-from .declaring import Consumer, Failures, consumer
+from .control_state import DeadLetter
+from .declaration import Consumer, Failures, consumer
+from .drift import Drift, verify
 from .errors import (
     CommandRefused,
     ConsumerError,
@@ -17,10 +24,11 @@ from .errors import (
 from .observations import BatchHandled, HandlingFailed, HandlingGivenUp, LeadChanged, Stalled, TimerFired
 from .reactions import Reaction
 from .read_models import ReadModel
-from .records import DeadLetter
-from .running import Runner, run, run_async, start
-from .status import ConsumerStatus, PartitionStatus, status
-from .verifying import Drift, verify
+from .runner import Runner, run, run_async, start
+from .type_check import MOST_FAILURES as MOST_FAILURES
+from .type_check import Trial as Trial
+from .type_check import TypesChecked, Unreadable, check_types
+from .type_check import event_classes as event_classes
 
 __all__ = [
     "Automation",

@@ -18,17 +18,15 @@ from typing import Any
 
 import msgspec
 
+from .. import AppendCondition, EventStore, Query, QueryItem, SequencedEvent
 from ..decisions import DefinitionError, Projection, project
-from ..decisions.events import Declaration, declaration_of
-from ..decisions.hints import alternatives, location_of
+from ..decisions.inspection import Declaration, alternatives, declaration_of, location_of
 from ..errors import InvalidInput
-from ..model import AppendCondition, Query, QueryItem, SequencedEvent
-from ..store import EventStore
 from .agenda import Agenda, Item
-from .automating import AutomationWorker, begun
-from .declaring import LEASE_S, Consumer, Failures, declares
+from .automation_worker import AutomationWorker, begun
+from .control_state import Control, checkpoint_name, is_control
+from .declaration import LEASE_S, Consumer, Failures, declares
 from .read_models import ReadModel
-from .records import Control, checkpoint_name, is_control
 
 
 class Timer(msgspec.Struct, frozen=True):

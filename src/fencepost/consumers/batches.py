@@ -18,11 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-from ..core.readings import Reading
-from ..interrupts import Wakeup
-from ..model import SequencedEvent
-from .divisions import Division, HandledBefore
+from .. import Reading, SequencedEvent
+from ..engine import Wakeup
 from .leases import Lease
+from .partitions import Division, HandledBefore
 from .targets import Target
 
 SEEN: Final = 10_000  # the cursor moves after this number of events, though all of them belong to other partitions
@@ -31,7 +30,7 @@ LOOK_S: Final = (0.002, 0.05)  # the first and the longest wait between two look
 
 class Batch(NamedTuple):
     events: Sequence[SequencedEvent]
-    upto: int
+    up_to: int
     meeting: Sequence[int] = ()
 
     def events_of(self, number: int) -> Sequence[SequencedEvent]:
@@ -77,18 +76,18 @@ class Meeting:
         owner = partitions[0]
         self.owns = owner == lease.number
         self._awaited = partitions[1:] if self.owns else (owner,)
-        self._upto = position - 1 if self.owns else position
+        self._up_to = position - 1 if self.owns else position
 
     def __str__(self) -> str:
         others = " and ".join(map(str, self._awaited))
-        return f"the event at position {self._position} waits until partition {others} has reached {self._upto}"
+        return f"the event at position {self._position} waits until partition {others} has reached {self._up_to}"
 
     def wait(self, wakeup: Wakeup, interrupted: Callable[[], bool]) -> bool:
         """Wait for the others. False: interrupted."""
         lease = self._lease
         names = [lease.division.lease_name(lease.consumer, each) for each in self._awaited]
         wait_s = LOOK_S[0]
-        while min(self._target.positions(names).values()) < self._upto:
+        while min(self._target.positions(names).values()) < self._up_to:
             lease.check()
             if interrupted():
                 return False

@@ -15,8 +15,7 @@ from typing import Annotated, Any, Final, get_args, get_origin
 import msgspec
 
 from ..decisions import DefinitionError, Projection
-from ..decisions.hints import alternatives
-from ..decisions.projections import state_of
+from ..decisions.inspection import alternatives, state_of
 
 SQL_TYPES: Final = {int: "BIGINT", float: "DOUBLE PRECISION", bool: "BOOLEAN", str: "TEXT"}
 POSITION: Final = "position"

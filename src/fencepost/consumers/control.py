@@ -12,14 +12,14 @@ import socket
 from collections.abc import Iterable
 from datetime import datetime
 
+from .. import EventStore
 from ..decisions import decision, project
+from ..engine import checked_position
 from ..errors import InvalidInput
-from ..model.checks import checked_position
-from ..store import EventStore
-from . import recorded
-from .divisions import UNDIVIDED, Division, checked_division
+from . import control_events
+from .control_state import Control, DeadLetter
 from .errors import CommandRefused, NoSuchConsumer
-from .records import Control, DeadLetter
+from .partitions import UNDIVIDED, Division, checked_division
 
 
 @decision
@@ -34,68 +34,70 @@ def take_lease(
     division: Division = UNDIVIDED,
     slot: int = -1,
     session: int = 0,
-) -> recorded.LeaseTaken | None:
+) -> control_events.LeaseTaken | None:
     """Lead the partition, unless a lease other than `over` was taken or the division was changed meanwhile."""
     known = control.division if control.known else division
     if control.token_of(number) != over or not known.is_like(division):
         return None
-    return recorded.LeaseTaken(
+    return control_events.LeaseTaken(
         *(control.consumer, holder, lease_s, query, known.lease_name(control.consumer, number)),
         *(slot, session, number, division.partitions, division.key),
     )
 
 
 @decision
-def release_lease(control: Control, *, holder: str, number: int = 0) -> recorded.LeaseReleased | None:
+def release_lease(control: Control, *, holder: str, number: int = 0) -> control_events.LeaseReleased | None:
     """Lead the partition no longer, unless another process has taken the lease meanwhile."""
     lease = control.leases.get(number)
     if lease is None or lease.holder != holder:
         return None
-    return recorded.LeaseReleased(control.consumer, holder, number)
+    return control_events.LeaseReleased(control.consumer, holder, number)
 
 
 @decision
-def join(control: Control, *, holder: str, slot: int, session: int, lease_s: float) -> recorded.WorkerJoined | None:
+def join(
+    control: Control, *, holder: str, slot: int, session: int, lease_s: float
+) -> control_events.WorkerJoined | None:
     """Take a share of the partitions."""
     known = control.workers.get(holder)
     if known is not None and known.session == session:
         return None
-    return recorded.WorkerJoined(control.consumer, holder, slot, session, lease_s)
+    return control_events.WorkerJoined(control.consumer, holder, slot, session, lease_s)
 
 
 @decision
-def leave(control: Control, *, holder: str, by: str) -> recorded.WorkerLeft | None:
+def leave(control: Control, *, holder: str, by: str) -> control_events.WorkerLeft | None:
     """Take no share any more, or say so of another process that has died."""
-    return recorded.WorkerLeft(control.consumer, holder, by) if holder in control.workers else None
+    return control_events.WorkerLeft(control.consumer, holder, by) if holder in control.workers else None
 
 
 @decision
-def _repartition(control: Control, *, division: Division, by: str) -> recorded.PartitionsChanged | None:
+def _repartition(control: Control, *, division: Division, by: str) -> control_events.PartitionsChanged | None:
     name = _known(control)
     if control.division.is_like(division):
         return None
-    return recorded.PartitionsChanged(name, division.partitions, division.key, by)
+    return control_events.PartitionsChanged(name, division.partitions, division.key, by)
 
 
 @decision
-def _pause(control: Control, *, by: str, reason: str) -> recorded.ConsumerPaused | None:
-    return None if control.paused_by is not None else recorded.ConsumerPaused(_known(control), by, reason)
+def _pause(control: Control, *, by: str, reason: str) -> control_events.ConsumerPaused | None:
+    return None if control.paused_by is not None else control_events.ConsumerPaused(_known(control), by, reason)
 
 
 @decision
-def _resume(control: Control, *, by: str) -> recorded.ConsumerResumed | None:
+def _resume(control: Control, *, by: str) -> control_events.ConsumerResumed | None:
     if control.paused_by is None and control.stopped is None:
         return None
-    return recorded.ConsumerResumed(_known(control), by)
+    return control_events.ConsumerResumed(_known(control), by)
 
 
 @decision
-def _reset(control: Control, *, position: int, by: str) -> recorded.ConsumerReset:
-    return recorded.ConsumerReset(_known(control), position, by)
+def _reset(control: Control, *, position: int, by: str) -> control_events.ConsumerReset:
+    return control_events.ConsumerReset(_known(control), position, by)
 
 
 @decision
-def _step(control: Control, *, partition: int | None, by: str) -> recorded.StepRequested:
+def _step(control: Control, *, partition: int | None, by: str) -> control_events.StepRequested:
     name, partitions = _known(control), control.division.partitions
     if control.paused_by is None:
         raise CommandRefused(f"consumer {name!r} is not paused; pause it before stepping")
@@ -103,19 +105,22 @@ def _step(control: Control, *, partition: int | None, by: str) -> recorded.StepR
         raise CommandRefused(f"consumer {name!r} has {partitions} partitions; say which of them, from 0 on")
     if partition is not None and not 0 <= partition < partitions:
         raise CommandRefused(f"consumer {name!r} has no partition {partition}, only 0 to {partitions - 1}")
-    return recorded.StepRequested(name, by, partition or 0)
+    return control_events.StepRequested(name, by, partition or 0)
 
 
 @decision
-def _replay(control: Control, *, positions: tuple[int, ...], by: str) -> list[recorded.ReplayRequested]:
+def _replay(control: Control, *, positions: tuple[int, ...], by: str) -> list[control_events.ReplayRequested]:
     letters = _letters(control, positions)
-    return [recorded.ReplayRequested(control.consumer, letter.position, by) for letter in letters if not letter.replay]
+    return [
+        control_events.ReplayRequested(control.consumer, letter.position, by) for letter in letters if not letter.replay
+    ]
 
 
 @decision
-def _discard(control: Control, *, positions: tuple[int, ...], by: str) -> list[recorded.DeadLetterDiscarded]:
+def _discard(control: Control, *, positions: tuple[int, ...], by: str) -> list[control_events.DeadLetterDiscarded]:
     return [
-        recorded.DeadLetterDiscarded(control.consumer, letter.position, by) for letter in _letters(control, positions)
+        control_events.DeadLetterDiscarded(control.consumer, letter.position, by)
+        for letter in _letters(control, positions)
     ]
 
 

@@ -17,13 +17,12 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Final
 
+from .. import AppendCondition, Event, EventStore
 from ..errors import CheckpointBehind, ConditionFailed
-from ..model import AppendCondition, Event
-from ..store import EventStore
-from .divisions import UNDIVIDED, Division
+from .control_state import Control, fence, progress_name, rate_name
 from .errors import LeaseLost
+from .partitions import UNDIVIDED, Division
 from .presence import Presence
-from .records import Control, fence, progress_name, rate_name
 
 RATE_BITS: Final = 20
 

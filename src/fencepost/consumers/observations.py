@@ -1,4 +1,4 @@
-"""What observers and logs are told about consumers; see `fencepost.observing`."""
+"""What observers and logs are told about consumers; see `fencepost.core.observers`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ..observing import Observation
+from ..engine import Observation
 
 log: Final = logging.getLogger("fencepost.consumers")
 

@@ -16,13 +16,12 @@ from itertools import count
 from time import monotonic
 from typing import Final
 
+from .. import AppendCondition, EventStore, Query
 from ..decisions import encode
+from ..engine import shielded
 from ..errors import CheckpointBehind, ConditionFailed
-from ..interrupts import shielded
-from ..model import AppendCondition, Query
-from ..store import EventStore
-from .recorded import RUNNER, RunnerEnded, RunnerStarted
-from .records import PRESENCE, heartbeat_name
+from .control_events import RUNNER, RunnerEnded, RunnerStarted
+from .control_state import PRESENCE, heartbeat_name
 
 ABANDONED_S: Final = 600.0  # after this time without a heartbeat, a slot is used again
 LOOKS: Final = 12  # how often a heartbeat is read during a lease, at most
@@ -33,17 +32,17 @@ class Sessions:
 
     def __init__(self, store: EventStore) -> None:
         self.store = store
-        self.upto = 0
+        self.up_to = 0
         self.slots: dict[int, int] = {}  # 0 for a slot that was given back
         self.started_s: dict[int, float] = {}  # when the newest session of each slot began, in seconds since 1970
 
     def refresh(self) -> None:
-        reading = self.store.read(Query.of(types=PRESENCE), after=self.upto)
+        reading = self.store.read(Query.of(types=PRESENCE), after=self.up_to)
         for event in reading:
             slot = next(int(tag.partition(":")[2]) for tag in event.tags if tag.startswith(f"{RUNNER}:"))
             self.slots[slot] = event.position if event.type == "fencepost.RunnerStarted" else 0
             self.started_s[slot] = event.recorded_at.timestamp()
-        self.upto = max(self.upto, reading.head)
+        self.up_to = max(self.up_to, reading.head)
 
     def heartbeat(self, slot: int) -> int:
         return self.store.checkpoint(heartbeat_name(slot))
@@ -76,7 +75,7 @@ class Presence:
         slot = next(each for each in count() if self._is_free(each))
         started = encode(RunnerStarted(str(slot), self.holder, self._lease_s))
         try:
-            session = self.store.append([started], self._condition(slot, sessions.upto)).last
+            session = self.store.append([started], self._condition(slot, sessions.up_to)).last
         except ConditionFailed:
             return  # another process was quicker
         self.slot, self._last = slot, sessions.heartbeat(slot)
@@ -135,7 +134,7 @@ class Watch:
         """Whether the session was replaced or given back, or no heartbeat was seen for the length of the lease."""
         with shielded, self._lock:
             key, now = (slot, session), monotonic()
-            if key not in self._seen or now - self._looked[key] >= lease_s / LOOKS or session > self._sessions.upto:
+            if key not in self._seen or now - self._looked[key] >= lease_s / LOOKS or session > self._sessions.up_to:
                 self._sessions.refresh()
                 heartbeat = self._sessions.heartbeat(slot) if slot >= 0 else 0
                 if key not in self._seen or self._seen[key][0] != heartbeat:

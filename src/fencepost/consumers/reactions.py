@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .. import AppendCondition, Delete, Event, EventStore, Placed, Put, Query
 from ..errors import CheckpointBehind, ConditionFailed
-from ..model import AppendCondition, Event, Placed, Query
-from ..store import EventStore
 from .errors import ConsumerError, ItemCancelled, LeaseLost
 from .leases import Lease
 
@@ -24,7 +23,7 @@ class Reaction(EventStore):
     """An `EventStore` for the handler of one event: it reads as always, and makes one append."""
 
     def __init__(self, store: EventStore, lease: Lease) -> None:
-        self._service = store._service
+        super().__init__(store)
         self.observed_as = store
         self._lease = lease
         self.begin("", 0)
@@ -61,6 +60,7 @@ class Reaction(EventStore):
         *,
         unless: Query | None = None,
         checkpoint: tuple[str, int] | None = None,
+        records: Iterable[Put | Delete] = (),
     ) -> Placed:
         """As `EventStore.append`, together with the consumer's checkpoint, and refused if the lease is lost."""
         if self.appended:
@@ -84,6 +84,7 @@ class Reaction(EventStore):
                 [*given, self._lease.condition, *added],
                 unless=unless,
                 checkpoint=self._checkpoint,
+                records=records,
             )
         except ConditionFailed as failed:
             # Identity is not enough: the engine may return an equal condition.

@@ -21,16 +21,15 @@ from threading import Lock
 from time import monotonic
 from typing import Any, Final
 
+from .. import EventStore, Query, SequencedEvent
 from ..decisions import DefinitionError, Projection
-from ..decisions.snapshots import fingerprint
+from ..decisions.inspection import fingerprint
+from ..engine import pause
 from ..errors import InvalidInput
-from ..interrupts import pause
-from ..model import Query, SequencedEvent
-from ..store import EventStore
 from .columns import Columns, quoted
-from .declaring import LEASE_S, Consumer, Failures
+from .declaration import LEASE_S, Consumer, Failures
 from .errors import CommandRefused, TargetRefused, WaitTimedOut
-from .handling import Handlers
+from .event_handlers import Handlers
 from .observations import log
 from .sessions import Session
 from .sql import FIND, LOCK, SqlTarget
@@ -103,7 +102,7 @@ class ReadModel(Consumer):
             reached = self.position()
             if reached >= position:
                 return
-            if not list(store.read(self.query, after=reached, upto=position, limit=1)):
+            if not list(store.read(self.query, after=reached, up_to=position, limit=1)):
                 return  # what it has not read yet does not concern it
             if monotonic() >= deadline:
                 raise WaitTimedOut(self.table, position, reached, timeout_s)
@@ -115,7 +114,7 @@ class ReadModel(Consumer):
         with self._read() as (target, transaction):
             return position_of_version(target, transaction, self, _of_state(target, transaction, self, PUBLISHED))
 
-    def built_upto(self) -> int:
+    def built_up_to(self) -> int:
         """The position that the table of this version has reached, whether it is published or not."""
         with self._read() as (target, transaction):
             return position_of_version(target, transaction, self, self.version)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from ..model import SequencedEvent
-from .handling import Handlers
+from .. import SequencedEvent
+from .event_handlers import Handlers
 
 if TYPE_CHECKING:
     from .targets import Target

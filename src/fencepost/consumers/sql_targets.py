@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..address import POSTGRES, SQLITE, Address
+from .. import EventStore
+from ..engine import POSTGRES, SQLITE, Address, engine_of
 from ..errors import InvalidInput
-from ..store import EventStore
 from .errors import TargetRefused
 from .sql import TABLES, Rows, SqlTarget
 from .targets import StoreTarget, Target
@@ -27,7 +27,7 @@ SQLITE_PATIENCE_S = 10.0
 
 def files_of(stores: Iterable[EventStore]) -> list[str]:
     """The SQLite files of those stores that are one."""
-    paths = (getattr(store.engine, "path", None) for store in stores)
+    paths = (getattr(engine_of(store), "path", None) for store in stores)
     return [path for path in paths if path is not None]
 
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from ..store import EventStore
+from .. import EventStore
+from .control_state import checkpoint_name
 from .leases import Lease
 from .reactions import Reaction
-from .records import checkpoint_name
 
 
 class Target(Protocol):

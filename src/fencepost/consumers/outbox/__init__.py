@@ -16,10 +16,10 @@ from .files import FilePublisher, LogPublisher
 from .kafka import KafkaPublisher
 from .messages import Message, Topic
 from .nats_jetstream import NatsPublisher
-from .publishing import MessageRefused, Publisher, PublisherUnavailable, rounds
+from .outbox_consumer import Outbox
+from .publisher import MessageRefused, Publisher, PublisherUnavailable, rounds
 from .rabbitmq import RabbitPublisher
 from .redis_streams import RedisPublisher
-from .sending import Outbox
 from .signatures import SignatureRefused, verify_signature
 from .webhook import WebhookPublisher
 

@@ -14,9 +14,9 @@ from threading import Lock
 from time import monotonic
 from typing import Literal, TypeAlias
 
+from ...engine import Observation
 from ...errors import InvalidInput
-from ...observing import Observation
-from .publishing import PublisherUnavailable, log
+from .publisher import PublisherUnavailable, log
 
 State: TypeAlias = Literal["closed", "open", "half-open"]
 

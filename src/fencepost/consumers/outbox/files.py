@@ -14,9 +14,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...durable import sync
+from ...engine import sync
 from .messages import Message
-from .publishing import OneAtATime
+from .publisher import OneAtATime
 
 PIECE = 65_536
 

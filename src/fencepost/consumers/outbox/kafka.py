@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ...errors import InvalidInput
 from .messages import Message, Mode, packed
-from .publishing import (
+from .publisher import (
     Address,
     MessageRefused,
     OneAtATime,

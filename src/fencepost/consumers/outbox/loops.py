@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from .messages import Message, Mode
-from .publishing import Address, OneAtATime, PublisherUnavailable, checked_timeout, rounds
+from .publisher import Address, OneAtATime, PublisherUnavailable, checked_timeout, rounds
 
 Result = TypeVar("Result")
 GRACE_S: Final = 5.0

@@ -25,9 +25,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from ...decisions.events import declaration_of
+from ... import Query, SequencedEvent
+from ...decisions.inspection import declaration_of
+from ...engine import checked_name
 from ...errors import InvalidInput
-from ...model import Query, SequencedEvent, checked_name
 
 URI_REFERENCE: Final = re.compile(r"[!$&'()*+,;=:@/?#\[\]\-._~0-9A-Za-z%]+")
 INTERNAL: Final = "fencepost."  # the types of the records that Fencepost itself stores begin with this

@@ -12,7 +12,7 @@ from typing import Any
 
 from .loops import AsyncioPublisher
 from .messages import Message, Mode, packed
-from .publishing import Address, MessageRefused, PublisherUnavailable, address_of, library, log
+from .publisher import Address, MessageRefused, PublisherUnavailable, address_of, library, log
 
 
 class NatsPublisher(AsyncioPublisher):

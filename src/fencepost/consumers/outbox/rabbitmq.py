@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import InvalidInput
 from .loops import AsyncioPublisher
 from .messages import Message, Mode, packed
-from .publishing import Address, MessageRefused, PublisherUnavailable, address_of, library
+from .publisher import Address, MessageRefused, PublisherUnavailable, address_of, library
 
 
 class RabbitPublisher(AsyncioPublisher):

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import InvalidInput
 from .messages import Message
-from .publishing import Address, OneAtATime, PublisherUnavailable, address_of, checked_timeout, library
+from .publisher import Address, OneAtATime, PublisherUnavailable, address_of, checked_timeout, library
 
 
 class RedisPublisher(OneAtATime):

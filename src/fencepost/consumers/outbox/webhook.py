@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from ...errors import InvalidInput
 from .messages import BATCHED, STRUCTURED, Message, batched
-from .publishing import MessageRefused, OneAtATime, PublisherUnavailable, checked_timeout
+from .publisher import MessageRefused, OneAtATime, PublisherUnavailable, checked_timeout
 from .signatures import HEADER, checked_secrets, sign
 
 REFUSED: Final = {400, 409, 413, 422}

@@ -13,21 +13,18 @@ from collections.abc import Iterable, Sequence
 from time import monotonic
 from typing import Any, Final
 
-from ..core.subscriptions import Subscription
+from .. import EventStore, SequencedEvent, Subscription
+from ..engine import Wakeup, has_observers, notify
 from ..errors import StoreError
-from ..interrupts import Wakeup
-from ..model import SequencedEvent
-from ..observing import has_observers, notify
-from ..store import EventStore
 from .batches import Batch, Meeting, own_batches, whole_batches
-from .declaring import Consumer
-from .divisions import HandledBefore
+from .control_events import StepTaken
+from .control_state import Control, DeadLetter
+from .declaration import Consumer
 from .errors import LeaseLost, TargetRefused
-from .failing import Attempts, Recorder, TargetTrouble, text_of
+from .failure_recorder import Attempts, Recorder, TargetTrouble, text_of
 from .leases import Lease
 from .observations import BatchHandled
-from .recorded import StepTaken
-from .records import Control, DeadLetter
+from .partitions import HandledBefore
 from .sessions import Coroutines, HandleAgain
 from .targets import Target
 
@@ -123,8 +120,22 @@ class Worker:
             earlier = {each: target.claim_others(each.lease_names(name), start) for each in control.earlier}
             self._before = HandledBefore(name, earlier)
             self.cursor = max(self.cursor, self._before.start)
+        if self.cursor > start:
+            self._check_head()
         self.claimed = True
         self._session.claimed(target, self.cursor)
+
+    def _check_head(self) -> None:
+        """Refuse a store that has lost events which were handled: new events at their positions would be skipped."""
+        head = self._store.head()
+        if self.cursor > head:
+            name = self._consumer.name
+            raise TargetRefused(
+                f"consumer {name!r}: events were handled up to position {self.cursor}, but the head of the store is "
+                f"{head}: an older state of the store was restored, or this is another store. Events that are stored "
+                f"from now on would be skipped. Bring the target to the same state, or go on from the head with "
+                f"`fencepost consumers reset STORE {name} --position {head}`"
+            )
 
     def _turn(self, control: Control) -> None:
         """Do what the state of the consumer asks for, or wait."""
@@ -151,7 +162,7 @@ class Worker:
 
     def _batches(self, size: int) -> Iterable[Batch]:
         reading, lease = self._store.read(self._query, after=self.cursor), self.lease
-        if lease.division.partitions == 1 and self.cursor >= self._before.upto:
+        if lease.division.partitions == 1 and self.cursor >= self._before.up_to:
             return whole_batches(reading, size)
         return own_batches(reading, size, lease.division, lease.number, self._before)
 
@@ -176,13 +187,13 @@ class Worker:
     def _handle_batch(self, batch: Batch) -> bool:
         if batch.meeting and not self._meet(batch):
             return False
-        return self._handle(batch.events_of(self.lease.number), batch.upto)
+        return self._handle(batch.events_of(self.lease.number), batch.up_to)
 
     def _meet(self, batch: Batch) -> bool:
         """Wait at an event of several partitions. False: the state of the consumer has changed."""
         if self.saved < self.cursor:
             self._save(self.cursor)
-        meeting = Meeting(self.lease, self.target, batch.meeting, batch.upto)
+        meeting = Meeting(self.lease, self.target, batch.meeting, batch.up_to)
         self.waits_for = meeting
         if not meeting.wait(self._wakeup, lambda: self._attention or self._ended):
             return False
@@ -195,7 +206,7 @@ class Worker:
         if self._since_subscribed > SHORT:
             self._drop_subscription()
         if self._subscription is None:
-            self._subscription = self._store.subscribe(self._query, after=self.cursor, timeout=IDLE_S)
+            self._subscription = self._store.subscribe(self._query, after=self.cursor, timeout_s=IDLE_S)
             self._since_subscribed = 0
         subscription, began = self._subscription, monotonic()
         if self._attention:
@@ -235,8 +246,8 @@ class Worker:
         if self._owes:
             self._save(self.cursor)
 
-    def _handle(self, events: Sequence[SequencedEvent], upto: int) -> bool:
-        """Handle the events and save `upto`. False: an event could not be handled yet; the cursor is before it."""
+    def _handle(self, events: Sequence[SequencedEvent], up_to: int) -> bool:
+        """Handle the events and save `up_to`. False: an event could not be handled yet; the cursor is before it."""
         while events:
             self.lease.check()
             if self._ended:
@@ -249,14 +260,14 @@ class Worker:
             cut = len(events)
             if self._attempts:
                 cut = next((at for at, each in enumerate(events) if each.position in self._attempts), cut)
-            last = upto if cut == len(events) else events[cut - 1].position
+            last = up_to if cut == len(events) else events[cut - 1].position
             done = self._together(events[:cut], last)
             events = events[done:]
-        if self.cursor < upto:
-            self.cursor = upto
+        if self.cursor < up_to:
+            self.cursor = up_to
         return True
 
-    def _together(self, events: Sequence[SequencedEvent], upto: int) -> int:
+    def _together(self, events: Sequence[SequencedEvent], up_to: int) -> int:
         """Handle the events in one transaction; how many of them are done if one fails, which is then noted."""
         began = monotonic()
         target, in_handler = self.target, False
@@ -276,8 +287,8 @@ class Worker:
                 in_handler = False
                 self._session.flush(transaction)
                 owes = self._lazy and began - self._saved_at < LAZY_S
-                if upto > self.saved and not owes:
-                    target.save(transaction, upto)
+                if up_to > self.saved and not owes:
+                    target.save(transaction, up_to)
         except (LeaseLost, TargetRefused, TargetTrouble):
             raise
         except Exception as error:
@@ -296,7 +307,7 @@ class Worker:
             return index
         finally:
             self.doing = self.began = None
-        self._count(len(events), upto, began, owes=owes)
+        self._count(len(events), up_to, began, owes=owes)
         return len(events)
 
     def _invoke(self, event: SequencedEvent, transaction: Any, *, replay: bool = False) -> None:
@@ -365,7 +376,7 @@ class Worker:
         some = False
         for position in sorted(each for each, letter in letters.items() if letter.replay):
             letter = letters[position]
-            (event,) = self._store.read(after=position - 1, upto=position)
+            (event,) = self._store.read(after=position - 1, up_to=position)
             owns = self.lease.division.of(event)[0] == self.lease.number
             if owns and self._recorder.held_by(letter.keys, before=position) is None:
                 self._replay_one(letter, event)

@@ -13,11 +13,10 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from .. import Query, SequencedEvent
 from ..decisions import DefinitionError
-from ..decisions.events import Declaration, declaration_of
-from ..decisions.hints import alternatives, evaluate, location_of
-from ..model import Query, SequencedEvent
-from .records import is_control
+from ..decisions.inspection import Declaration, alternatives, declaration_of, evaluate, location_of
+from .control_state import is_control
 
 Invoke = Callable[[SequencedEvent, Any], Any]
 

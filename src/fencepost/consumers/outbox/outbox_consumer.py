@@ -17,17 +17,16 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Final, TypeGuard
 
+from ... import EventStore, Query, SequencedEvent
+from ...engine import Observation, has_observers, notify
 from ...errors import InvalidInput
-from ...model import Query, SequencedEvent
-from ...observing import Observation, has_observers, notify
-from ...store import EventStore
-from ..declaring import LEASE_S, Consumer, Failures
-from ..failing import TargetTrouble, text_of
+from ..declaration import LEASE_S, Consumer, Failures
+from ..failure_recorder import TargetTrouble, text_of
 from ..sessions import HandleAgain, Session
 from ..targets import Target
 from .circuits import Breaker, Circuit, MessagesPublished
 from .messages import Message, Topic
-from .publishing import MessageRefused, Publisher, PublisherUnavailable, log
+from .publisher import MessageRefused, Publisher, PublisherUnavailable, log
 
 BATCH: Final = 100
 

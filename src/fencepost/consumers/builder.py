@@ -18,18 +18,18 @@ from itertools import islice
 from typing import Any, Final
 from uuid import uuid4
 
+from .. import EventStore
 from ..decisions import Projection, project
+from ..engine import Wakeup
 from ..errors import FencepostError
-from ..interrupts import Wakeup
-from ..store import EventStore
 from .columns import quoted
 from .control import release_lease, take_lease
+from .control_state import Control
 from .errors import CommandRefused, LeaseLost, TargetRefused
 from .leases import Lease
 from .observations import log
 from .presence import Presence
 from .read_models import ADD, BUILDING, ReadModel, position_of_version, states_of
-from .records import Control
 from .sql import SqlTarget
 from .sql_targets import files_of, target_of
 

@@ -15,14 +15,13 @@ from typing import Final, Literal
 
 import msgspec
 
+from .. import EventStore, Query
 from ..decisions import project
-from ..model import Query
-from ..store import EventStore
+from .control_events import NAME
+from .control_state import Control, checkpoint_name, is_control, progress_name, rate_name
 from .errors import NoSuchConsumer
 from .leases import unpacked_rate
 from .presence import Sessions
-from .recorded import NAME
-from .records import Control, checkpoint_name, is_control, progress_name, rate_name
 
 State = Literal["running", "paused", "stopped", "stalled", "not running"]
 

@@ -17,19 +17,18 @@ from time import monotonic
 from typing import Any
 from uuid import uuid4
 
+from .. import EventStore, Subscription
 from ..aio import AsyncEventStore
-from ..core.subscriptions import Subscription
+from ..engine import Address, Wakeup
 from ..errors import FencepostError, InvalidInput, StoreClosed
-from ..interrupts import Wakeup
-from ..store import EventStore
-from .declaring import Consumer
-from .failing import State
-from .following import Following, Surroundings
+from .control_events import NAME
+from .control_state import ALL
+from .declaration import Consumer
+from .failure_recorder import State
 from .observations import log
+from .partition_runner import PartitionRunner, RunnerContext
+from .partition_share import PartitionShare
 from .presence import Presence, Watch
-from .recorded import NAME
-from .records import ALL
-from .sharing import Sharing
 from .sql_targets import files_of, is_connection, target_of
 
 RETRY_S = 1.0
@@ -64,12 +63,12 @@ class Runner:
         heads = [each.head() for each in self._controls]
         shortest_s, longest_s = min(each.lease_s for each in consumers), max(each.lease_s for each in consumers)
         arounds = {
-            id(each): Surroundings(store, Presence(each, self.holder, longest_s), Watch(each), loop, self._on_end)
+            id(each): RunnerContext(store, Presence(each, self.holder, longest_s), Watch(each), loop, self._on_end)
             for each in self._controls
         }
         self._presences = [each.presence for each in arounds.values()]
         self._beat_s = shortest_s / 3
-        self.followings = [
+        self.partition_runners = [
             self._following(consumer, controls[consumer.name], arounds[id(controls[consumer.name])], files)
             for consumer in consumers
         ]
@@ -84,8 +83,8 @@ class Runner:
         )
 
     def _following(
-        self, consumer: Consumer, control: EventStore, around: Surroundings, files: list[str]
-    ) -> Following | Sharing:
+        self, consumer: Consumer, control: EventStore, around: RunnerContext, files: list[str]
+    ) -> PartitionRunner | PartitionShare:
         into, store = consumer.into, around.store
         single = is_connection(into)
         if consumer.failures.timeout_s is not None and single:
@@ -100,13 +99,17 @@ class Runner:
                 f"consumer {consumer.name!r} has partitions, which cannot share one connection; "
                 "pass a path, a URL or a function that connects",
             )
-        if isinstance(into, (str, os.PathLike)) or hasattr(into, "dialect"):
+        if isinstance(into, (str, os.PathLike)):
+            into = Address.parse(into).absolute().text  # it is opened for each lease, perhaps from another folder
+        if isinstance(into, str) or hasattr(into, "dialect"):
             target_of(into, store, files)  # refuses what can never work, before any thread starts
-        made: type[Following] | type[Sharing] = Following if consumer.division.partitions == 1 else Sharing
+        made: type[PartitionRunner] | type[PartitionShare] = (
+            PartitionRunner if consumer.division.partitions == 1 else PartitionShare
+        )
         return made(consumer, State(control, consumer.name), lambda: target_of(into, store, files), around)
 
     def _start(self) -> None:
-        for following in self.followings:
+        for following in self.partition_runners:
             following.start()
         for thread in self._threads:
             thread.start()
@@ -115,7 +118,7 @@ class Runner:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until every consumer has ended, because the store was closed or a target was refused."""
         deadline = None if timeout_s is None else monotonic() + timeout_s
-        while any(following.alive for following in self.followings):
+        while any(following.alive for following in self.partition_runners):
             rest_s = None if deadline is None else deadline - monotonic()
             if rest_s is not None and rest_s <= 0:
                 return False
@@ -128,10 +131,10 @@ class Runner:
         False: a handler did not return in time. Its lease ends by itself.
         """
         self._stopping = True
-        for following in self.followings:
+        for following in self.partition_runners:
             following.stop()
         deadline = monotonic() + timeout_s
-        ended = [following.join(max(0.0, deadline - monotonic())) for following in self.followings]
+        ended = [following.join(max(0.0, deadline - monotonic())) for following in self.partition_runners]
         for subscription in list(self._subscriptions.values()):
             subscription.stop()
         self._keeping = False
@@ -148,7 +151,7 @@ class Runner:
 
     def check(self) -> None:
         """Raise the first refusal of a target, if there was one."""
-        for following in self.followings:
+        for following in self.partition_runners:
             if following.refusal is not None:
                 raise following.refusal
 
@@ -160,7 +163,9 @@ class Runner:
 
     def _listen(self, control: EventStore, head: int) -> None:
         """Tell each consumer that something was recorded about it."""
-        by_tag = {f"{NAME}:{each.consumer.name}": each for each in self.followings if each.recorder.store is control}
+        by_tag = {
+            f"{NAME}:{each.consumer.name}": each for each in self.partition_runners if each.recorder.store is control
+        }
         while not self._stopping:
             try:
                 subscription = control.subscribe(ALL, after=head)
@@ -185,7 +190,7 @@ class Runner:
             self._tick.wait(tick_s)
             for presence in self._presences:
                 self._beat(presence)
-            for following in self.followings:
+            for following in self.partition_runners:
                 following.tick()
 
     def _beat(self, presence: Presence) -> None:
@@ -244,7 +249,7 @@ async def run_async(store: Any, *consumers: Consumer, control: EventStore | None
     runner = await asyncio.to_thread(Runner, blocking, consumers, control, loop, on_end)
     runner._start()
     try:
-        while any(following.alive for following in runner.followings):
+        while any(following.alive for following in runner.partition_runners):
             await ended.wait()
             ended.clear()
             await asyncio.sleep(0)

@@ -18,8 +18,9 @@ from typing import Final
 
 import msgspec
 
+from .. import SequencedEvent
+from ..engine import checked_name
 from ..errors import InvalidInput
-from ..model import SequencedEvent, checked_name
 
 MOST_PARTITIONS: Final = 1_024
 
@@ -90,10 +91,10 @@ class HandledBefore:
             (division, [found[name] for name in division.lease_names(consumer)])
             for division, found in checkpoints.items()
         ]
-        self.upto = max((max(positions) for _, positions in self._divisions), default=0)
+        self.up_to = max((max(positions) for _, positions in self._divisions), default=0)
         self.start = max((min(positions) for _, positions in self._divisions), default=0)
 
     def __contains__(self, event: SequencedEvent) -> bool:
-        if event.position > self.upto:
+        if event.position > self.up_to:
             return False
         return any(positions[division.of(event)[0]] >= event.position for division, positions in self._divisions)

@@ -19,19 +19,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from ..decisions import caused_by, clock, encode
+from .. import AppendCondition, EventStore, Query, SequencedEvent
+from ..decisions import clock, context, encode
+from ..engine import has_observers, notify
 from ..errors import StoreError
-from ..model import AppendCondition, Query, SequencedEvent
-from ..observing import has_observers, notify
-from ..store import EventStore
 from .agenda import Agenda, Item
+from .control_events import NAME, ItemHandled, StepTaken
+from .control_state import HANDLED, Control, DeadLetter, checkpoint_name, is_control
 from .errors import ItemCancelled, LeaseLost, TargetRefused
-from .failing import TargetTrouble, text_of
+from .failure_recorder import TargetTrouble, text_of
 from .observations import BatchHandled, TimerFired
 from .reactions import Reaction
-from .recorded import NAME, ItemHandled, StepTaken
-from .records import HANDLED, Control, DeadLetter, checkpoint_name, is_control
-from .working import FAR, IDLE_S, Worker
+from .worker import FAR, IDLE_S, Worker
 
 if TYPE_CHECKING:
     from .automations import Automation
@@ -122,7 +121,7 @@ class AutomationWorker(Worker):
                 agenda.give_back(retried)
         self._retries = [each for each in self._retries if each[0] > began]
         now, model = self._consumer.now(), self._consumer.rows
-        reached = None if model is None or not len(agenda) else model.built_upto()
+        reached = None if model is None or not len(agenda) else model.built_up_to()
         self._waits_for_rows = False
         taken: list[Item] = []
         while len(taken) < most and (item := agenda.take(now)) is not None:
@@ -137,7 +136,7 @@ class AutomationWorker(Worker):
         """Handle one item, or note that it failed. False: it is not handled yet."""
         if item not in self._agenda:
             return True  # a newer version of its row was read
-        (event,) = self._store.read(after=item.position - 1, upto=item.position)
+        (event,) = self._store.read(after=item.position - 1, up_to=item.position)
         failures = self._consumer.failures
         keys = failures.keys_of(event)
         behind = self._recorder.held_by(keys)
@@ -196,10 +195,10 @@ class AutomationWorker(Worker):
             not_cancelled=consumer.not_cancelled(event),
         )
         self.doing, self.began = event, monotonic()
-        with ExitStack() as context:
-            context.enter_context(caused_by(event))
+        with ExitStack() as around:
+            around.enter_context(context(caused_by=event))
             if consumer.clock is not None:
-                context.enter_context(clock(consumer.clock))
+                around.enter_context(clock(consumer.clock))
             result = consumer.handle(event, reaction) if consumer.rows is None else consumer.handle_row(row, reaction)
             if result is not None and asyncio.iscoroutine(result):
                 self._await(result)
@@ -250,7 +249,7 @@ class AutomationWorker(Worker):
         if self._subscription is None or self._subscribed_s != wait_s:
             self._drop_subscription()
             query = self._consumer.followed
-            self._subscription = self._store.subscribe(query, after=agenda.cursor, timeout=wait_s)
+            self._subscription = self._store.subscribe(query, after=agenda.cursor, timeout_s=wait_s)
             self._subscribed_s = wait_s
         subscription, began = self._subscription, monotonic()
         self.idle = not self._retries

@@ -12,18 +12,16 @@ from collections.abc import Iterable
 from time import monotonic
 from typing import Any
 
+from .. import EventStore, SequencedEvent
 from ..decisions import encode, project
-from ..decisions.projections import query_of
-from ..interrupts import shielded
-from ..model import SequencedEvent
-from ..observing import Observation, has_observers, notify
-from ..store import EventStore
-from .declaring import Consumer, Failures
+from ..decisions.inspection import query_of
+from ..engine import Observation, has_observers, notify, shielded
+from .control_events import ConsumerStalled, ConsumerStopped, DeadLetterHandled, EventSetAside
+from .control_state import Control
+from .declaration import Consumer, Failures
 from .errors import ConsumerError, LeaseLost
 from .leases import Lease
 from .observations import HandlingFailed, HandlingGivenUp, Stalled, log
-from .recorded import ConsumerStalled, ConsumerStopped, DeadLetterHandled, EventSetAside
-from .records import Control
 
 LONGEST_ERROR = 2_000
 

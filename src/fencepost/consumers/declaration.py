@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Final, Literal, ParamSpec, TypeVar
 
+from .. import Query, SequencedEvent
 from ..decisions import DefinitionError
-from ..decisions.hints import visible_names
+from ..decisions.inspection import visible_names
+from ..engine import checked_name
 from ..errors import InvalidInput
-from ..model import Query, SequencedEvent, checked_name
-from .divisions import checked_division
-from .handling import EventHandler, Handlers
+from .event_handlers import EventHandler, Handlers
+from .partitions import checked_division
 from .sessions import Session
 
 Function = TypeVar("Function", bound=Callable[..., Any])

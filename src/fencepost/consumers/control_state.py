@@ -18,11 +18,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from .. import AppendCondition, Query, QueryItem, SequencedEvent
 from ..decisions import Projection, on
-from ..model import AppendCondition, Query, QueryItem, SequencedEvent
-from . import recorded
-from .divisions import Division
-from .recorded import LEASE, NAME, Name
+from . import control_events
+from .control_events import LEASE, NAME, Name
+from .partitions import Division
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -111,7 +111,7 @@ class Control(Projection):
         return next(iter(self.stops.values()), None)
 
     @on
-    def _(self, event: recorded.LeaseTaken, stored: SequencedEvent) -> None:
+    def _(self, event: control_events.LeaseTaken, stored: SequencedEvent) -> None:
         if not self.known:
             self.known, self.division = True, Division(event.partitions, event.key)
         self.query = event.query
@@ -119,60 +119,60 @@ class Control(Projection):
         self.leases = changed(self.leases, event.partition, taken)
 
     @on
-    def _(self, event: recorded.LeaseReleased) -> None:
+    def _(self, event: control_events.LeaseReleased) -> None:
         lease = self.leases.get(event.partition)
         if lease is not None and lease.holder == event.holder:
             self.leases = changed(self.leases, event.partition, msgspec.structs.replace(lease, holder=None))
 
     @on
-    def _(self, event: recorded.WorkerJoined, stored: SequencedEvent) -> None:
+    def _(self, event: control_events.WorkerJoined, stored: SequencedEvent) -> None:
         member = Member(event.slot, event.session, event.lease_s, stored.position)
         self.workers = changed(self.workers, event.holder, member)
 
     @on
-    def _(self, event: recorded.WorkerLeft) -> None:
+    def _(self, event: control_events.WorkerLeft) -> None:
         self.workers = without(self.workers, event.holder)
 
     @on
-    def _(self, event: recorded.PartitionsChanged, stored: SequencedEvent) -> None:
+    def _(self, event: control_events.PartitionsChanged, stored: SequencedEvent) -> None:
         self.earlier = (*self.earlier, self.division)
         self.division = Division(event.partitions, event.key, stored.position)
         self.leases, self.workers, self.steps, self.stops, self.stalls = {}, {}, {}, {}, {}
 
     @on
-    def _(self, event: recorded.ConsumerPaused, stored: SequencedEvent) -> None:
+    def _(self, event: control_events.ConsumerPaused, stored: SequencedEvent) -> None:
         self.paused_by, self.paused_at, self.steps = event.by, stored.recorded_at, {}
 
     @on
-    def _(self, event: recorded.ConsumerResumed) -> None:
+    def _(self, event: control_events.ConsumerResumed) -> None:
         self.paused_by, self.paused_at, self.steps, self.stops, self.stalls = None, None, {}, {}, {}
 
     @on
-    def _(self, event: recorded.ConsumerReset, stored: SequencedEvent) -> None:
+    def _(self, event: control_events.ConsumerReset, stored: SequencedEvent) -> None:
         self.generation, self.start, self.earlier = stored.position, event.position, ()
         self.stops, self.stalls = {}, {}
         self.dead_letters = {each: letter for each, letter in self.dead_letters.items() if each <= event.position}
 
     @on
-    def _(self, event: recorded.StepRequested) -> None:
+    def _(self, event: control_events.StepRequested) -> None:
         self.steps = changed(self.steps, event.partition, self.steps.get(event.partition, 0) + 1)
 
     @on
-    def _(self, event: recorded.StepTaken) -> None:
+    def _(self, event: control_events.StepTaken) -> None:
         self.steps = changed(self.steps, event.partition, max(0, self.steps.get(event.partition, 0) - 1))
 
     @on
-    def _(self, event: recorded.ConsumerStopped, stored: SequencedEvent) -> None:
+    def _(self, event: control_events.ConsumerStopped, stored: SequencedEvent) -> None:
         self.last_error = Failure(event.position, event.error, stored.recorded_at)
         self.stops = changed(self.stops, event.partition, self.last_error)
 
     @on
-    def _(self, event: recorded.ConsumerStalled, stored: SequencedEvent) -> None:
+    def _(self, event: control_events.ConsumerStalled, stored: SequencedEvent) -> None:
         stalled = Failure(event.position, event.reason, stored.recorded_at)
         self.stalls = changed(self.stalls, event.partition, stalled)
 
     @on
-    def _(self, event: recorded.EventSetAside, stored: SequencedEvent) -> None:
+    def _(self, event: control_events.EventSetAside, stored: SequencedEvent) -> None:
         letter = DeadLetter(
             event.position, event.type, event.keys, event.error, event.attempts, stored.recorded_at, event.behind
         )
@@ -180,18 +180,18 @@ class Control(Projection):
         self.last_error = Failure(event.position, event.error, stored.recorded_at)
 
     @on
-    def _(self, event: recorded.ReplayRequested) -> None:
+    def _(self, event: control_events.ReplayRequested) -> None:
         letter = self.dead_letters.get(event.position)
         if letter is not None:
             requested = msgspec.structs.replace(letter, replay=True)
             self.dead_letters = changed(self.dead_letters, event.position, requested)
 
     @on
-    def _(self, event: recorded.DeadLetterHandled) -> None:
+    def _(self, event: control_events.DeadLetterHandled) -> None:
         self.dead_letters = without(self.dead_letters, event.position)
 
     @on
-    def _(self, event: recorded.DeadLetterDiscarded) -> None:
+    def _(self, event: control_events.DeadLetterDiscarded) -> None:
         self.dead_letters = without(self.dead_letters, event.position)
 
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from .. import EventStore
 from ..decisions import Projection
-from ..store import EventStore
 from .read_models import ReadModel, position_of_version
 
 PROGRESS_EVERY: Final = 1_000
@@ -55,16 +55,16 @@ def verify(
 
 
 def folded(
-    model: ReadModel, store: EventStore, upto: int, on_progress: Callable[[int, int], None] | None = None
+    model: ReadModel, store: EventStore, up_to: int, on_progress: Callable[[int, int], None] | None = None
 ) -> dict[tuple[str, ...], Projection]:
     """What the rows are if the events up to the position are folded again."""
     folded: dict[tuple[str, ...], Projection] = {}
-    if upto == 0:
+    if up_to == 0:
         return folded
     definition = model.projection.definition
-    for number, event in enumerate(store.read(model.query, upto=upto)):
+    for number, event in enumerate(store.read(model.query, up_to=up_to)):
         if on_progress is not None and number % PROGRESS_EVERY == 0:
-            on_progress(event.position, upto)
+            on_progress(event.position, up_to)
         for scope in definition.scopes_of(event):
             key = tuple(scope.values())
             projection = folded.get(key)

@@ -12,11 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
+from .. import EventStore, Query, SequencedEvent
 from ..decisions import EventUnreadable
-from ..decisions.events import Declaration, declaration_of
+from ..decisions.inspection import Declaration, declaration_of
 from ..errors import InvalidInput
-from ..model import Query, SequencedEvent
-from ..store import EventStore
 
 MOST_FAILURES: Final = 20
 PROGRESS_EVERY: Final = 1_000

@@ -1,10 +1,10 @@
-"""Following: one partition of a consumer in one process, as leader or as a candidate that waits to take over.
+"""One partition of a consumer in one process, as leader or as a candidate that waits to take over.
 
 A thread of its own waits for the lease and then works under it. What goes wrong here stays here: after an error of the
 store or the target the thread waits and goes on, and other consumers of the process do not notice. `tick` is called
 by the runner's housekeeping thread. It extends the lease, gives up handlers that take too long, and reports a consumer
-that makes no progress. A consumer without partitions has one following; how several processes share the followings
-of a consumer is in `sharing`.
+that makes no progress. A consumer without partitions has one partition runner; `partition_share` has how several
+processes share the partitions of a consumer.
 """
 
 from __future__ import annotations
@@ -16,27 +16,26 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
+from .. import EventStore
+from ..engine import Wakeup, has_observers, notify
 from ..errors import FencepostError, StoreClosed
-from ..interrupts import Wakeup
-from ..observing import has_observers, notify
-from ..store import EventStore
 from .control import release_lease, take_lease
-from .declaring import Consumer
+from .control_state import Control, checkpoint_name, progress_name
+from .declaration import Consumer
 from .errors import ConsumerError, LeaseLost, PartitionsDiffer, TargetRefused
-from .failing import Attempts, Recorder, State, text_of
+from .failure_recorder import Attempts, Recorder, State, text_of
 from .leases import Lease
 from .observations import LeadChanged, log
 from .presence import Presence, Watch
-from .records import Control, checkpoint_name, progress_name
 from .targets import Target
-from .working import Worker
+from .worker import Worker
 
 TROUBLE_S: Final = (0.2, 5.0)  # the first and the longest wait after an error of the store or the target
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What the followings of a runner share."""
+class RunnerContext:
+    """What the partition_runners of a runner share."""
 
     store: EventStore
     presence: Presence
@@ -45,9 +44,9 @@ class Surroundings:
     on_end: Callable[[], None]
 
 
-class Following:
+class PartitionRunner:
     def __init__(
-        self, consumer: Consumer, state: State, target: Callable[[], Target], around: Surroundings, number: int = 0
+        self, consumer: Consumer, state: State, target: Callable[[], Target], around: RunnerContext, number: int = 0
     ) -> None:
         self.consumer = consumer
         self.store = around.store
@@ -319,7 +318,7 @@ class Following:
         timeout_s, began, position = self.consumer.failures.timeout_s, worker.began, worker.current
         if timeout_s is None or began is None or position is None or now - began < timeout_s:
             return
-        (event,) = self.store.read(after=position - 1, upto=position)
+        (event,) = self.store.read(after=position - 1, up_to=position)
         if (worker.began, worker.current) != (began, position):
             return  # it has just returned
         # Python cannot end a thread. So the handler keeps this one, which can write nothing more: the next thread
