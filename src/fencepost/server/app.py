@@ -1,105 +1,77 @@
 """The ASGI application: which path is answered by which handler, and what every request passes first.
 
-A request is admitted (limits on requests, bodies and rate), its caller is identified by an API key, its handler runs,
-and whatever the handler raises becomes problem+json. An error that is not ours is logged with its traceback and
-answered with 500 and no detail. Nothing that a client sends ends the process, which tests/server/test_fuzz.py
-attacks.
+A request is routed, its caller is identified by an API key and admitted (`admission`), its handler runs, and whatever
+the handler raises becomes problem+json. An error that is not ours is logged with its traceback and answered with 500
+and no detail. Without keys, a request of a web page that another site has served is refused: its `Origin` or `Host`
+names that site. Nothing that a client sends ends the process, which tests/server/test_fuzz.py attacks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from time import monotonic, perf_counter
+import os
+from contextlib import suppress
 from typing import Final
+from urllib.parse import urlsplit
 
-from ..address import SQLITE, Address
-from ..aio import AsyncEventStore
-from ..engines.sqlite.files import size_of
+from ..engine import SQLITE, Address
 from ..errors import FencepostError, StoreError
-from ..observing import observe
-from ..wire import problems
-from ..wire.problems import problem, problem_of
 from . import metrics
 from .access import ANYONE, Access, Unauthenticated
+from .admission import Admission, AppendFailed, Call, Refused
+from .certificate import Certificate
 from .consumers import COMMANDS, ConsumerHandlers, measure_consumers
 from .dcb_adapter import DcbAdapter
+from .docs_page import DESCRIPTION, POLICY, page
 from .handlers import Handlers
-from .heads import Heads
-from .keys import KeyFile
-from .messages import (
-    TIMED_OUT,
+from .metrics import Shared
+from .remote.transport import is_this_machine
+from .request import (
     Answer,
-    BodyMemory,
     Disconnected,
     Receive,
-    Refused,
     Request,
     Scope,
     Send,
     Stream,
     answer_json,
     answer_problem,
+    answer_refused,
 )
-from .metrics import Metrics, Shared
-from .observing import Observer
-from .openapi import description
-from .page import PAGE, POLICY
-from .routing import Handler, Route, Router
-from .settings import VERSION, Settings
+from .routes import Handler, Route, Router
+from .settings import VERSION
 from .streams import Streams
 from .verification import Verification
+from .wire import problems
+from .wire.problems import problem, problem_of
 
 log: Final = logging.getLogger("fencepost.server")
 
 MEASURING: Final = ("/metrics", "/healthz", "/readyz")  # what the port for metrics serves
 
 
-@dataclass
-class Call:
-    """What the metrics say about a request, filled in while it is answered."""
-
-    name: str
-    status: str = "500"
-
-
 class App:
-    """One store behind HTTP. To be made on the event loop that serves it."""
+    """One store behind HTTP."""
 
-    def __init__(self, store: AsyncEventStore, settings: Settings) -> None:
-        self.settings = settings
-        self.metrics = Metrics()
+    def __init__(self, admission: Admission, streams: Streams) -> None:
+        self.admission = admission
+        self.settings = settings = admission.settings
+        self.metrics = admission.metrics
+        self.streams = streams
         self.shared: Shared | None = None  # the metrics of other workers
-        self._observing = observe(self.metrics.committed, of=store.engine)
-        self._store = store
-        self._keys = KeyFile(settings.keys) if settings.keys else None
-        self._heads = Heads(store.engine)
-        self.streams = Streams(store, self._heads, settings, self.metrics)
-        self.bodies = BodyMemory(settings.max_body_memory_bytes)
-        self._in_flight = 0
-        self._since = monotonic()
-        self._rates: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
-        self.metrics.set(metrics.BUILD, 1, VERSION)
-        self.metrics.set(metrics.WORKERS, 1)
-        self.metrics.add(metrics.STARTS)
-        self.metrics.compute(metrics.UPTIME, lambda: monotonic() - self._since)
-        self.metrics.compute(metrics.HEAD, lambda: self._heads.head)
-        self.metrics.compute(metrics.IN_FLIGHT, lambda: self._in_flight)
+        self.certificate = Certificate(settings) if settings.has_tls else None
+        self._store = admission.store
         self.metrics.compute(metrics.STORE_BYTES, lambda: bytes_of(settings.store))
-        self._observer = Observer(access_log=settings.access_log)
-        self.handlers = Handlers(store, self._heads, settings, self.metrics, self.streams, self._observer)
-        self._consumers = ConsumerHandlers(store)
+        self._is_local = not settings.keys and is_this_machine(settings.host)
+        self._consumers = ConsumerHandlers(admission.store)
         self.routes = self._made_routes()
         elsewhere = {"/metrics"} if settings.metrics_port else set()  # on a port of their own
         self._router = Router({path: route for path, route in self.routes.items() if path not in elsewhere})
         self._measuring = Router({path: self.routes[path]._replace(public=True) for path in MEASURING})
 
     def _made_routes(self) -> dict[str, Route]:
-        handlers, consumers = self.handlers, self._consumers
+        handlers, consumers = Handlers(self.admission, self.streams), self._consumers
         one = "/v1/consumers/{name}"
         paths: dict[str, dict[str, Handler]] = {
             "/v1/append": {"POST": handlers.append},
@@ -110,8 +82,15 @@ class App:
             "/v1/head": {"GET": handlers.head},
             "/v1/recorded": {"GET": handlers.recorded},
             "/v1/restore": {"POST": handlers.restore},
-            "/v1/verify": {"POST": Verification(self._store, self.settings, self.streams).verify},
+            "/v1/verify": {"POST": Verification(self.admission).verify},
+            "/v1/checkpoints": {"GET": handlers.checkpoints},
             "/v1/checkpoints/{name...}": {"GET": handlers.checkpoint},
+            "/v1/records": {"GET": handlers.records},
+            "/v1/records/{name...}": {
+                "GET": handlers.record,
+                "PUT": handlers.put_record,
+                "DELETE": handlers.delete_record,
+            },
             "/v1/consumers": {"GET": consumers.statuses},
             one: {"GET": consumers.show},
             f"{one}/dead-letters": {"GET": consumers.letters},
@@ -120,13 +99,11 @@ class App:
             "/healthz": {"GET": always(answer_json({"status": "alive", "version": VERSION}))},
             "/readyz": {"GET": self._ready},
             "/metrics": {"GET": self._measured},
-            "/openapi.json": {"GET": always(answer_json(description()))},
-            "/docs": {
-                "GET": always(Answer(200, PAGE, "text/html; charset=utf-8", {"content-security-policy": POLICY}))
-            },
+            "/openapi.json": {"GET": always(answer_json(DESCRIPTION))},
+            "/docs": {"GET": self._docs},
         }
         if self.settings.dcb_adapter:
-            adapter = DcbAdapter(self._store, handlers)
+            adapter = DcbAdapter(self.admission)
             paths |= {"/read": {"GET": adapter.read}, "/append": {"POST": adapter.append}}
         public = {"/healthz", "/readyz", "/openapi.json", "/docs"} | (set() if self.settings.keys else {"/metrics"})
         return {
@@ -134,48 +111,42 @@ class App:
             for template, methods in paths.items()
         }
 
-    def drain(self) -> None:
-        """Take no more requests that wait; end those that do."""
-        self._observing.stop()
-        self.streams.drain()
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         request = Request(scope, receive, self.settings)
-        with self.measured() as call, self._observer.request(request, call):
+        with self.admission.measure() as call, self.admission.observer.request(request, call):
             try:
-                answer = await self._answered(request, call)
-                call.status = str(answer.status)
-                await answer.send(request, send)
+                await self._respond(request, call, send)
             except Disconnected:
                 call.status = "499"
 
-    @contextmanager
-    def measured(self, name: str = "other") -> Iterator[Call]:
-        """Count and time what the block does as a request; for both interfaces."""
-        call = Call(name)
-        began = perf_counter()
-        self._in_flight += 1
-        try:
-            yield call
-        finally:
-            self._in_flight -= 1
-            seconds = perf_counter() - began
-            self.metrics.add(metrics.REQUESTS, call.name, call.status)
-            self.metrics.record(metrics.LATENCY, seconds, call.name)
-
-    async def _answered(self, request: Request, call: Call) -> Answer | Stream:
+    async def _respond(self, request: Request, call: Call, send: Send) -> None:
         try:
             call.name, handle, public = self._route(request)
-            access = ANYONE if public else self.access_of(request.headers.get("authorization"))
-            return await self._admitted(request, access, handle, public)
+            if not self.settings.keys:
+                self._check_origin(request)
+            access = ANYONE if public else self.admission.identify(request.headers.get("authorization"))
+            with self.admission.admit(access, request.address, public=public) as room:
+                request.room = room
+                answer = await self._handle(request, call, handle, access)
+                call.status = str(answer.status)
+                await answer.send(request, send)
+                return
         except Refused as refused:
-            return self._refused(refused)
+            refusal = self._refuse(refused)
         except Unauthenticated as error:
-            return answer_problem(problem(problems.UNAUTHENTICATED, str(error)))
+            refusal = answer_problem(problem(problems.UNAUTHENTICATED, str(error)))
+        call.status = str(refusal.status)
+        await refusal.send(request, send)
+
+    async def _handle(self, request: Request, call: Call, handle: Handler, access: Access) -> Answer | Stream:
+        try:
+            return await handle(request, access)
+        except Refused as refused:
+            return self._refuse(refused)
         except FencepostError as error:
-            return self._failed(request, error)
+            return self._fail(request, error)
         except (Disconnected, asyncio.CancelledError):
             raise
         except Exception:
@@ -189,75 +160,48 @@ class App:
             raise Refused(problems.NOT_FOUND, f"there is nothing at {request.path!r:.200}; /docs lists what there is")
         method = "GET" if request.method == "HEAD" else request.method
         if method not in route.methods:
-            allowed = ", ".join(route.methods)
-            raise Refused(problems.METHOD_NOT_ALLOWED, f"{request.method:.20}: {request.path:.100} supports {allowed}")
+            allowed = ", ".join([*route.methods, *(["HEAD"] if "GET" in route.methods else [])])
+            refused = Refused(
+                problems.METHOD_NOT_ALLOWED, f"{request.method:.20}: {request.path:.100} supports {allowed}"
+            )
+            refused.headers["allow"] = allowed
+            raise refused
         return route.name, route.methods[method], route.public
 
-    def access_of(self, authorization: str | None) -> Access:
-        """The caller, by the header that it sent; for both interfaces."""
-        if self._keys is None:
-            return ANYONE
-        kind, _, secret = (authorization or "").partition(" ")
-        access = self._keys.find(secret.strip()) if kind.lower() == "bearer" else None
-        if access is None:
-            given = "the API key is unknown, revoked or expired" if secret else "send Authorization: Bearer KEY"
-            raise Unauthenticated(given)
-        self._check_rate(access)
-        return access
+    def _check_origin(self, request: Request) -> None:
+        """Refuse what a web page of another site sends. Without keys, every page that a user visits could append."""
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        if self._is_local and not is_this_machine(urlsplit(f"//{host}").hostname or ""):
+            raise Refused(problems.FORBIDDEN, f"Host: {host!r:.80} is not this machine; without API keys it must be")
+        if origin is not None and urlsplit(origin).netloc != host:
+            raise Refused(problems.FORBIDDEN, f"Origin: {origin!r:.80} is another site; without API keys it is refused")
 
-    def _check_rate(self, access: Access) -> None:
-        limit = self.settings.requests_per_second
-        if limit:
-            second = int(monotonic())
-            window, count = self._rates[access.name]
-            count = count + 1 if window == second else 1
-            self._rates[access.name] = (second, count)
-            if count > limit:
-                self.metrics.add(metrics.REFUSED, "requests_per_second")
-                raise Refused(
-                    problems.RATE_LIMITED, f"more than {limit} requests in a second with this key", retry_after_s=1
-                )
-
-    async def _admitted(self, request: Request, access: Access, handle: Handler, public: bool) -> Answer | Stream:
-        if not public:
-            self.check_room()
-        if request.method in ("GET", "HEAD"):
-            return await handle(request, access)
-        # A body without a length may take as much as the limit.
-        expected = request.content_length if request.content_length is not None else self.settings.max_body_bytes
-        with self.bodies.reserved(min(expected, self.settings.max_body_bytes)) as fits:
-            if not fits:
-                self.metrics.add(metrics.REFUSED, "max_body_memory_bytes")
-                raise Refused(problems.BUSY, "the requests in flight take all the memory for bodies", retry_after_s=1)
-            return await handle(request, access)
-
-    def check_room(self) -> None:
-        """Refuse a request if too many are in flight; for both interfaces."""
-        if self._in_flight - self.streams.count > self.settings.max_requests:
-            self.metrics.add(metrics.REFUSED, "max_requests")
-            raise Refused(
-                problems.BUSY, f"{self.settings.max_requests} requests are in flight, the limit", retry_after_s=1
-            )
-
-    def _refused(self, refused: Refused) -> Answer:
-        if refused.problem.status == TIMED_OUT.status:
+    def _refuse(self, refused: Refused) -> Answer:
+        if refused.problem.status == problems.TIMED_OUT.status:
             self.metrics.add(metrics.REAPED)
         elif refused.problem.status == problems.TOO_LARGE.status:
             self.metrics.add(metrics.REFUSED, "max_body_bytes")
-        return refused.answer()
+        return answer_refused(refused)
 
-    def _failed(self, request: Request, error: FencepostError) -> Answer:
+    def _fail(self, request: Request, error: FencepostError) -> Answer:
+        if isinstance(error, AppendFailed):
+            given = problem_of(error.cause)
+            given.outcome, given.retryable = "unknown", False
+            return answer_problem(given)
         given = problem_of(error)
         if isinstance(error, StoreError) and given.status >= 500:
             log.error("%s %s: %s, request %s", request.method, request.path, error, request.id)
-            if request.path in ("/v1/append", "/v1/restore", "/append"):
-                given.outcome = "unknown"
+            if request.path == "/v1/restore":
+                given.outcome, given.retryable = "unknown", False
         return answer_problem(given, retry_after_s=1 if given.retryable else None)
 
+    async def _docs(self, request: Request, access: Access) -> Answer:
+        host = request.headers.get("host", "localhost")
+        base = f"{'https' if self.settings.has_tls else 'http'}://{host:.200}"
+        return Answer(200, page(base), "text/html; charset=utf-8", {"content-security-policy": POLICY})
+
     async def _ready(self, request: Request, access: Access) -> Answer:
-        if self.streams.draining:
-            raise Refused(problems.UNAVAILABLE, "the server is draining", retry_after_s=1)
-        await self._store.head()
+        await self.admission.check_ready()
         return answer_json({"status": "ready"})
 
     async def _measured(self, request: Request, access: Access) -> Answer:
@@ -285,5 +229,6 @@ def bytes_of(store: str) -> float:
     address = Address.parse(store)
     with suppress(OSError):
         if address.kind is SQLITE:
-            return size_of(address.path) + size_of(f"{address.path}-wal")
+            files = (address.path, f"{address.path}-wal")
+            return sum(os.path.getsize(file) for file in files if os.path.exists(file))
     return 0

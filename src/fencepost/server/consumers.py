@@ -16,12 +16,14 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from .. import EventStore
 from ..aio import AsyncEventStore
 from ..consumers import (
     CommandRefused,
     ConsumerStatus,
     DeadLetter,
     NoSuchConsumer,
+    dead_letter,
     dead_letters,
     discard,
     pause,
@@ -32,18 +34,17 @@ from ..consumers import (
     status,
     step,
 )
-from ..consumers.control import dead_letter
+from ..engine import checked_position
 from ..errors import InvalidInput
-from ..model import checked_position
-from ..store import EventStore
-from ..wire.documents import document_of, parsed
-from ..wire.positions import WirePosition, from_wire, to_wire
-from ..wire.problems import COMMAND_REFUSED, NO_SUCH_CONSUMER
+from ..tools import WirePosition, document_of, from_wire, to_wire
 from . import metrics
 from .access import Access, Right
-from .messages import Answer, Refused, Request, answer_json
+from .admission import Refused
 from .metrics import Metrics
-from .routing import Handler
+from .request import Answer, Request, answer_json
+from .routes import Handler
+from .wire.documents import parsed
+from .wire.problems import COMMAND_REFUSED, NO_SUCH_CONSUMER
 
 Result = TypeVar("Result")
 
@@ -160,7 +161,7 @@ class ConsumerHandlers:
 
         def found(store: EventStore) -> dict[str, Any]:
             letter = dead_letter(store, name, position)
-            events = list(store.read(after=position - 1, upto=position))
+            events = list(store.read(after=position - 1, up_to=position))
             # A consumer may follow another store than the one that holds its records.
             return {**letter_document(letter), "event": document_of(events[0]) if events else None}
 
@@ -172,7 +173,7 @@ class ConsumerHandlers:
 
         async def handle(request: Request, access: Access) -> Answer:
             check(access, Right.ADMIN)
-            given = parsed(await request.body() or b"{}", kind)
+            given = parsed(await request.optional_body(), kind)
             name = request.places["name"]
             return answer_json({"consumer": name, **await self._run(give, name, given, author(access, given.by))})
 

@@ -13,15 +13,14 @@ from typing import Any
 
 import msgspec
 
-from ..aio import AsyncEventStore
-from ..core.judging import Append
+from .. import AppendCondition, Event, Placed, Query, QueryItem
+from ..engine import Append
 from ..errors import ConditionFailed, InvalidInput
-from ..model import AppendCondition, Event, Placed, Query, QueryItem
-from ..wire.documents import naming, parsed
-from ..wire.problems import problem_of
 from .access import Access, Right
-from .handlers import Handlers
-from .messages import Answer, Request, answer_json, answer_problem
+from .admission import Admission
+from .request import Answer, Request, answer_json, answer_problem
+from .wire.documents import naming, parsed
+from .wire.problems import problem_of
 
 
 class Item(msgspec.Struct):
@@ -57,19 +56,18 @@ class Body(msgspec.Struct):
 
 @dataclass
 class DcbAdapter:
-    _store: AsyncEventStore
-    _handlers: Handlers
+    _admission: Admission
 
     async def read(self, request: Request, access: Access) -> Answer:
         access.check(Right.READ)
         query = access.scope.narrowed(query_from(_parameter(request, "query", Items)))
         options = _parameter(request, "options", Options)
         start = options.from_ or 0
-        after, upto = (0, start or None) if options.backwards else (max(start - 1, 0), None)
+        after, up_to = (0, start or None) if options.backwards else (max(start - 1, 0), None)
         found: list[dict[str, Any]] = []
         if query is not None:
-            async for event in self._store.read(
-                query, after=after, upto=upto, limit=options.limit, backwards=options.backwards
+            async for event in self._admission.store.read(
+                query, after=after, up_to=up_to, limit=options.limit, backwards=options.backwards
             ):
                 text = event.data.decode(errors="replace")
                 found.append({"type": event.type, "tags": sorted(event.tags), "data": text, "position": event.position})
@@ -88,7 +86,7 @@ class DcbAdapter:
                 query = query_from(body.condition.fail_if_events_match)
                 conditions.append(AppendCondition(query, after=body.condition.after or 0))
         began = perf_counter()
-        outcome = await self._handlers.place(access, Append(tuple(events), tuple(conditions)))
+        outcome = await self._admission.place(access, Append(tuple(events), tuple(conditions)))
         if not isinstance(outcome, Placed | ConditionFailed):
             return answer_problem(problem_of(outcome))
         duration = round(1_000_000 * (perf_counter() - began))

@@ -1,130 +1,90 @@
 """What each path of the interface does: checks access, narrows to the caller's scope, asks the store, answers.
 
 A handler takes a request and the caller's `Access`, and returns an answer or raises. `app` turns what is raised into
-problem+json. Requests in the msgpack form come from Fencepost's own client; both forms lead to the same calls.
+problem+json. Requests in the msgpack form come from Fencepost's own client; both forms lead to the same calls. What may
+be large is encoded and decoded by a thread, so that it does not hold up other callers.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from ..aio import AsyncEventStore
-from ..core.judging import Append
-from ..errors import CheckpointBehind, ConditionFailed, FencepostError, InvalidInput
-from ..model import AppendCondition, Placed, Query, SequencedEvent
-from ..wire import documents, rows
-from ..wire.positions import from_wire, to_wire
-from ..wire.problems import problem_of
+from .. import Delete, Placed, Put, Query, Record, SequencedEvent
+from ..engine import CHECKPOINTS, RECORDS, Append, checked_position, engine_of, recorded, restore
+from ..errors import FencepostError, InvalidInput
+from ..tools import document_of, from_wire, to_wire
 from . import metrics
 from .access import Access, Right
-from .heads import Heads
-from .messages import (
+from .admission import Admission, AppendFailed, index_of
+from .request import (
     NDJSON,
     Answer,
     Request,
     Stream,
     answer_json,
     answer_problem,
+    encode_json,
+    is_tagged,
     number_parameter,
     position_parameter,
 )
-from .metrics import Metrics
-from .observing import Observer
-from .settings import Settings
-from .streams import Streams
+from .streams import Reading, Streams
+from .wire import documents, rows
+from .wire.problems import NO_SUCH_RECORD, problem, problem_of
 
 Decoded = TypeVar("Decoded")
 
 PAGE_EVENTS: Final = 4_096
 PAGE_BYTES: Final = 8_000_000  # of data in one page; at least one event is in it
+PAGE_RECORDS: Final = 128  # of at most 64 KiB each
 MAX_BATCH_APPENDS: Final = 4_096
-
-
-class Reading(NamedTuple):
-    """The arguments of `read`, already narrowed to the caller's scope. Without a query, nothing can match."""
-
-    query: Query | None
-    after: int
-    upto: int | None
-    limit: int | None
-    backwards: bool
 
 
 @dataclass
 class Handlers:
-    _store: AsyncEventStore
-    _heads: Heads
-    _settings: Settings
-    _metrics: Metrics
+    _admission: Admission
     _streams: Streams
-    _observer: Observer
 
     async def append(self, request: Request, access: Access) -> Answer:
         access.check(Right.APPEND)
-        document = documents.parsed(await request.body(), documents.AppendDocument)
-        outcome = await self.place(access, documents.append_from(document))
+        body = await request.body()
+        append = await self._admission.run_codec(
+            len(body), lambda: documents.append_from(documents.parsed(body, documents.AppendDocument))
+        )
+        outcome = await self._admission.place(access, append)
         if isinstance(outcome, Placed):
-            placed = documents.PlacedDocument(to_wire(outcome.first), to_wire(outcome.last), outcome.already)
-            return answer_json(placed)
-        return answer_problem(problem_of(outcome, condition=_index_of(outcome)))
+            first, last = to_wire(outcome.first), to_wire(outcome.last)
+            return answer_json(documents.PlacedDocument(first, last, outcome.already, outcome.revisions))
+        return answer_problem(problem_of(outcome, condition=index_of(outcome)))
 
     async def append_batch(self, request: Request, access: Access) -> Answer:
         """Several appends, each on its own: each is stored or refused as a whole."""
         access.check(Right.APPEND)
-        appends = decoded(await request.body(), rows.decode_appends)
+        body = await request.body()
+        appends = await self._admission.run_codec(len(body), lambda: decoded(body, rows.decode_appends))
         if len(appends) > MAX_BATCH_APPENDS:
             raise InvalidInput("appends", f"{len(appends)} appends, the limit of one request is {MAX_BATCH_APPENDS}")
-        self._metrics.add(metrics.BATCH, amount=len(appends))
+        self._admission.metrics.add(metrics.BATCH, amount=len(appends))
         outcomes = await asyncio.gather(*[self._append_row(row, access) for row in appends])
         return Answer(200, rows.encode(outcomes), rows.MEDIA_TYPE)
 
     async def _append_row(self, row: rows.AppendRow, access: Access) -> rows.OutcomeRow:
+        outcome: Placed | FencepostError
         try:
-            outcome = await self.place(access, rows.append_from(row))
+            outcome = await self._admission.place(access, rows.append_from(row))
+        except AppendFailed as error:
+            failed = rows.FailedRow(problem_of(error.cause))
+            failed.problem.outcome, failed.problem.retryable = "unknown", False
+            return failed
         except FencepostError as error:
             outcome = error
-        return rows.outcome_row(outcome, condition=_index_of(outcome))
-
-    async def place(self, access: Access, append: Append) -> Placed | FencepostError:
-        """Append within the caller's scope. A refusal is returned, with the caller's own condition in it."""
-        events, conditions = append.events, append.conditions
-        with self._observer.append(len(events), len(conditions)) as seen:
-            access.check_events(events)
-            narrowed = access.narrowed(conditions)
-            unless = None if append.unless is None else access.scope.narrowed(append.unless)
-            checkpoint = append.checkpoint
-            if checkpoint is not None:
-                checkpoint = (access.checkpoint(checkpoint[0]), checkpoint[1])
-            refusal: FencepostError
-            try:
-                placed = await self._store.append(
-                    events, [each for each in narrowed if each is not None], unless=unless, checkpoint=checkpoint
-                )
-            except ConditionFailed as error:
-                index = narrowed.index(error.condition)
-                self._metrics.add(metrics.APPENDS, "conflict")
-                self._metrics.add(metrics.CONFLICTS, boundary_of(conditions[index].fail_if_events_match))
-                refusal = _Conflict(index, conditions[index], error.conflict)
-            except CheckpointBehind as error:
-                self._metrics.add(metrics.APPENDS, "checkpoint-behind")
-                refusal = CheckpointBehind(access.visible_name(error.name), error.position, error.current)
-            except FencepostError as error:
-                self._metrics.add(metrics.APPENDS, "refused")
-                refusal = error
-            else:
-                self._metrics.add(metrics.APPENDS, "already" if placed.already else "stored")
-                if not placed.already:
-                    self._metrics.add(metrics.APPENDED, amount=len(events))
-                seen["fencepost.already"] = placed.already
-                seen["fencepost.position"] = str(placed.last)
-                return placed
-            seen["fencepost.refused"] = type(refusal).__name__.lstrip("_")
-            return refusal
+        return rows.outcome_row(outcome, condition=index_of(outcome))
 
     async def read(self, request: Request, access: Access) -> Answer | Stream:
         """A page of events, or all of them as NDJSON."""
@@ -132,41 +92,35 @@ class Handlers:
         in_rows = request.media_type == rows.MEDIA_TYPE
         wanted = await self._reading(request, access, in_rows=in_rows)
         if not in_rows and request.accepts(NDJSON):
-            return Stream(self._streams.reading(wanted), NDJSON)
-        reach, events, more = await self._page(wanted)
-        if access.scope.is_limited:  # as far as the caller may know: the last event inside, or `upto` if that is lower
-            head = await self.visible_head(access)
-            reach = head if wanted.upto is None else min(head, wanted.upto)
-        self._metrics.add(metrics.READ, amount=len(events))
-        if in_rows:
-            page = rows.PageRow(to_wire(reach), rows.stored_rows(events), more)
-            return Answer(200, rows.encode(page), rows.MEDIA_TYPE)
-        body = {"events": [documents.document_of(event) for event in events], "head": to_wire(reach), "more": more}
-        return answer_json(body)
+            return Stream(self._streams.reading(wanted, access), NDJSON)
+        reach, events, more, size = await self._page(request, wanted, access)
+        if access.scope.is_limited:  # as far as the caller may know: the last event inside
+            reach = await self._admission.head_of(access, reach)
 
-    async def _page(self, wanted: Reading) -> tuple[int, list[SequencedEvent], bool]:
-        if wanted.query is None:
-            return 0, [], False
-        reading = await self._store.read(**wanted._asdict())
+        def encoded() -> bytes:
+            if in_rows:
+                return rows.encode(rows.PageRow(to_wire(reach), rows.stored_rows(events), more))
+            page = [document_of(event) for event in events]
+            return encode_json({"events": page, "head": to_wire(reach), "more": more})
+
+        body = await self._admission.run_codec(size, encoded)
+        request.room.free_memory()
+        request.room.reserve(len(body))
+        return Answer(200, body, rows.MEDIA_TYPE) if in_rows else Answer(200, body)
+
+    async def _page(
+        self, request: Request, wanted: Reading, access: Access
+    ) -> tuple[int, list[SequencedEvent], bool, int]:
         events: list[SequencedEvent] = []
-        size = 0
-        async for page in reading.pages():
-            for event in page:
-                events.append(event)
-                size += len(event.data)
-                if len(events) >= PAGE_EVENTS or size >= PAGE_BYTES:
-                    return reading.upto, events, wanted.limit is None or len(events) < wanted.limit
-        return reading.upto, events, False
-
-    async def visible_head(self, access: Access) -> int:
-        """The head as the caller may know it: the position of the last event inside its scope."""
-        if not access.scope.is_limited:
-            return await self._store.head()
-        query = access.scope.narrowed(None)
-        assert query is not None
-        async for event in self._store.read(query, limit=1, backwards=True):
-            return event.position
-        return 0
+        size = reach = 0
+        async for reach, page in self._streams.pages(wanted, access):
+            events += page
+            taken = sum([len(event.data) for event in page])
+            request.room.reserve(taken)
+            size += taken
+            if len(events) >= PAGE_EVENTS or size >= PAGE_BYTES:
+                return reach, events, wanted.limit is None or len(events) < wanted.limit, size
+        return reach, events, False, size
 
     async def _reading(self, request: Request, access: Access, *, in_rows: bool = False) -> Reading:
         given: rows.ReadRow | documents.ReadDocument
@@ -175,39 +129,42 @@ class Handlers:
             query: Query | None = rows.query_from(given.query)
         else:
             if request.method == "POST":
-                given = documents.parsed(await request.body() or b"{}", documents.ReadDocument)
+                given = documents.parsed(await request.body(), documents.ReadDocument)
             else:
                 given = read_parameters(request)
             query = documents.query_from(given.query)
-        upto = None if given.upto is None else from_wire(given.upto, "upto")
-        return Reading(
-            access.scope.narrowed(query), from_wire(given.after, "after"), upto, given.limit, given.backwards
-        )
+        after = checked_position(from_wire(given.after, "after"), "after")
+        up_to = None if given.up_to is None else checked_position(from_wire(given.up_to, "up_to"), "up_to")
+        if given.limit is not None and given.limit < 1:
+            raise InvalidInput("limit", f"an int of at least 1 is needed, not {given.limit}")
+        return Reading(access.scope.narrowed(query), after, up_to, given.limit, given.backwards)
 
     async def subscribe(self, request: Request, access: Access) -> Stream:
         """Events as they come: server-sent events, or NDJSON for a client that accepts it."""
         access.check(Right.READ)
         last_id = request.headers.get("last-event-id")
         wanted = await self._reading(request, access)
-        if wanted.upto is not None or wanted.limit is not None or wanted.backwards:
-            raise InvalidInput("upto", "a subscription takes query and after; it has no end, limit or direction")
-        after = wanted.after if last_id is None else from_wire(last_id, "Last-Event-ID")
-        return self._streams.subscription(wanted.query, after, as_lines=request.accepts(NDJSON))
+        if wanted.up_to is not None or wanted.limit is not None or wanted.backwards:
+            raise InvalidInput("up_to", "a subscription takes query and after; it has no end, limit or direction")
+        after = wanted.after
+        if last_id is not None:
+            after = checked_position(from_wire(last_id, "Last-Event-ID"), "Last-Event-ID")
+        return self._streams.subscription(request, access, wanted.query, after, as_lines=request.accepts(NDJSON))
 
     async def head(self, request: Request, access: Access) -> Answer:
         """The head; with `wait_s`, as soon as it is above `after`."""
         access.check(Right.READ)
         after = position_parameter(request, "after") or 0
-        wait_s = min(number_parameter(request, "wait_s", 0.0), self._settings.max_wait_s)
-        head = await self.visible_head(access)
+        wait_s = min(number_parameter(request, "wait_s", 0.0), self._admission.settings.max_wait_s)
+        head = await self._admission.head_of(access)
         if head <= after and wait_s > 0:
-            self._streams.check_room()
-            with self._streams.counted(self._heads.head):
+            request.room.enter(self._admission.subscriptions)
+            with self._streams.opened(access, self._admission.heads.head):
                 async with request.while_connected():
                     head = await self._head_above(access, head, after, wait_s)
         tag = f'"{head}"'
         headers = {"etag": tag, "cache-control": "no-cache"}
-        if request.headers.get("if-none-match") == tag:
+        if is_tagged(request.headers.get("if-none-match", ""), tag):
             return Answer(304, headers=headers)
         return answer_json({"head": to_wire(head)}, headers=headers)
 
@@ -215,28 +172,77 @@ class Handlers:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
         newest = head
-        while head <= after and (rest_s := deadline - loop.time()) > 0 and not self._streams.draining:
-            newest = await self._heads.above(max(newest, after), rest_s)
-            head = newest if not access.scope.is_limited else await self.visible_head(access)
+        while head <= after and (rest_s := deadline - loop.time()) > 0 and not self._admission.draining:
+            newest = await self._admission.heads.above(max(newest, after), rest_s)
+            head = newest if not access.scope.is_limited else await self._admission.head_of(access)
         return head
 
     async def checkpoint(self, request: Request, access: Access) -> Answer:
         access.check(Right.READ)
         name = request.places["name"]
-        position = await self._store.checkpoint(access.checkpoint(name))
+        position = await self._admission.store.checkpoint(access.stored_name(name, "checkpoint"))
         return answer_json({"name": name, "position": to_wire(position)})
+
+    async def checkpoints(self, request: Request, access: Access) -> Answer:
+        found, more = await self._listed(request, access, CHECKPOINTS)
+        if request.accepts(rows.MEDIA_TYPE):
+            return Answer(200, rows.encode([rows.record_row(record) for record in found]), rows.MEDIA_TYPE)
+        positions = [{"name": record.name, "position": to_wire(int(record.value))} for record in found]
+        return answer_json({"checkpoints": positions, "more": more})
+
+    async def records(self, request: Request, access: Access) -> Answer:
+        found, more = await self._listed(request, access, RECORDS)
+        if request.accepts(rows.MEDIA_TYPE):
+            return Answer(200, rows.encode([rows.record_row(record) for record in found]), rows.MEDIA_TYPE)
+        return answer_json({"records": [documents.record_document(record) for record in found], "more": more})
+
+    async def _listed(self, request: Request, access: Access, space: str) -> tuple[list[Record], bool]:
+        """A page of the records, or checkpoints, that begin with `prefix` and come after `after`."""
+        access.check(Right.READ)
+        given = {name: texts[0] for name, texts in request.query.items()}
+        if unknown := given.keys() - {"prefix", "after", "limit"}:
+            raise InvalidInput(min(unknown), "unknown parameter; known are prefix, after, limit")
+        limit = max(1, min(int(number_parameter(request, "limit", PAGE_RECORDS)), PAGE_RECORDS))
+        own = space + access.own_names
+        prefix, after = own + given.get("prefix", ""), own + given["after"] if "after" in given else ""
+        found = await asyncio.to_thread(engine_of(self._admission.store).records, prefix, after=after, limit=limit + 1)
+        named = [replace(record, name=record.name.removeprefix(own)) for record in found]
+        return named[:limit], len(named) > limit
+
+    async def record(self, request: Request, access: Access) -> Answer:
+        access.check(Right.READ)
+        name = request.places["name"]
+        stored = await self._admission.store.records.get(access.stored_name(name))
+        found = None if stored is None else access.visible(stored)
+        if request.accepts(rows.MEDIA_TYPE):
+            return Answer(200, rows.encode([] if found is None else [rows.record_row(found)]), rows.MEDIA_TYPE)
+        if found is None:
+            return answer_problem(problem(NO_SUCH_RECORD, f"there is no record {name!r}"))
+        return answer_json(documents.record_document(found))
+
+    async def put_record(self, request: Request, access: Access) -> Answer:
+        access.check(Right.APPEND)
+        given = documents.parsed(await request.body(), documents.PutDocument)
+        return await self._change(access, Put(request.places["name"], given.value_base64, given.expected))
+
+    async def delete_record(self, request: Request, access: Access) -> Answer:
+        access.check(Right.APPEND)
+        return await self._change(access, Delete(request.places["name"], int(number_parameter(request, "expected", 0))))
+
+    async def _change(self, access: Access, change: Put | Delete) -> Answer:
+        outcome = await self._admission.place(access, Append((), records=(change,)))
+        if isinstance(outcome, Placed):
+            return answer_json({"name": change.name, "revision": outcome.revisions[0]})
+        return answer_problem(problem_of(outcome))
 
     async def recorded(self, request: Request, access: Access) -> Answer:
         """What appends were conditional on, page by page."""
         access.check(Right.READ)
         access.check_unlimited("this")
-        after, upto = position_parameter(request, "after") or 0, position_parameter(request, "upto")
+        after, up_to = position_parameter(request, "after") or 0, position_parameter(request, "up_to")
         limit = min(int(number_parameter(request, "limit", PAGE_EVENTS)), PAGE_EVENTS)
-        found = []
-        async for append in self._store.recorded(after=after, upto=upto):
-            found.append(append)
-            if len(found) >= limit:
-                break
+        store = self._admission.store.blocking
+        found = await asyncio.to_thread(lambda: list(islice(recorded(store, after=after, up_to=up_to), limit)))
         if request.accepts(rows.MEDIA_TYPE):
             return Answer(200, rows.encode([rows.recorded_row(append) for append in found]), rows.MEDIA_TYPE)
         return answer_json({"appends": [documents.recorded_document(append) for append in found]})
@@ -245,23 +251,15 @@ class Handlers:
         """Take over another store's events with their positions."""
         access.check(Right.ADMIN)
         access.check_unlimited("a restore")
-        events, appends = decoded(await request.body(), rows.decode_restore)
-        await self._store.restore(
-            [rows.stored_from(row) for row in events], [rows.recorded_from(row) for row in appends]
-        )
-        return answer_json({"head": to_wire(await self._store.head())})
+        body = await request.body()
 
+        def restored() -> tuple[list[Any], list[Any]]:
+            events, appends = decoded(body, rows.decode_restore)
+            return [rows.stored_from(row) for row in events], [rows.recorded_from(row) for row in appends]
 
-class _Conflict(ConditionFailed):
-    """A failed condition of the caller, with its index."""
-
-    def __init__(self, index: int, condition: AppendCondition, conflict: SequencedEvent) -> None:
-        super().__init__(condition, conflict)
-        self.index = index
-
-
-def _index_of(outcome: Placed | FencepostError) -> int:
-    return outcome.index if isinstance(outcome, _Conflict) else 0
+        taken = await self._admission.run_codec(len(body), restored)
+        await asyncio.to_thread(restore, self._admission.store.blocking, *taken)
+        return answer_json({"head": to_wire(await self._admission.store.head())})
 
 
 def decoded(body: bytes, decode: Callable[[bytes], Decoded]) -> Decoded:
@@ -276,9 +274,11 @@ def decoded(body: bytes, decode: Callable[[bytes], Decoded]) -> Decoded:
 def read_parameters(request: Request) -> documents.ReadDocument:
     """A reading from the parameters of a URL: `type` and `tag`, each any number of times, or `query` as JSON."""
     given = request.query
-    unknown = given.keys() - {"type", "tag", "query", "after", "upto", "limit", "backwards"}
+    unknown = given.keys() - {"type", "tag", "query", "after", "up_to", "limit", "backwards"}
     if unknown:
-        raise InvalidInput(min(unknown), "unknown parameter; known are type, tag, query, after, upto, limit, backwards")
+        raise InvalidInput(
+            min(unknown), "unknown parameter; known are type, tag, query, after, up_to, limit, backwards"
+        )
     query = None
     if "query" in given:
         if "type" in given or "tag" in given:
@@ -295,14 +295,7 @@ def read_parameters(request: Request) -> documents.ReadDocument:
     return documents.ReadDocument(
         query,
         given.get("after", ["0"])[0],
-        given.get("upto", [None])[0],
+        given.get("up_to", [None])[0],
         None if limit is None else int(limit),
         backwards == "true",
     )
-
-
-def boundary_of(query: Query) -> str:
-    """What a condition names, for metrics: the number of items and what they are made of."""
-    kinds = {("types" if item.types else "") + ("+tags" if item.tags else "") for item in query.items}
-    shapes = sorted(kind.strip("+") or "all" for kind in kinds)
-    return f"{'1 item' if len(query.items) == 1 else 'several items'}: {' or '.join(shapes)}"

@@ -3,12 +3,14 @@
 A key is 256 random bits, so a plain SHA-256 of it cannot be guessed back; the file never holds the key itself. The
 server looks at the file's time and size every second and loads it again when they change: a key that is added or
 revoked counts within that second, without a restart. The file is replaced as a whole, so the server never sees half
-of it.
+of it. A file that cannot be read changes nothing: the keys from before stay in force, and the log says so.
+tests/server/test_keys.py checks this.
 """
 
 from __future__ import annotations
 
 import hmac
+import logging
 import os
 import re
 import secrets
@@ -21,10 +23,11 @@ from typing import Final
 
 import msgspec
 
-from ..durable import write_durably
+from ..engine import checked_tags, checked_type, write_durably
 from ..errors import InvalidInput, StoreUnavailable
-from ..model import checked_tags, checked_type
 from .access import Access, Right, Scope
+
+log: Final = logging.getLogger("fencepost.server")
 
 PREFIX: Final = "fp_"
 LOOK_EVERY_S: Final = 1.0
@@ -42,7 +45,11 @@ class StoredKey(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
     def access(self) -> Access:
         scope = Scope(frozenset(self.tags), frozenset(self.types))
-        return Access(self.name, frozenset(Right(right) for right in self.rights), scope)
+        return Access(self.name, frozenset(Right(right) for right in self.rights), scope, self.hash)
+
+    @property
+    def is_expired(self) -> bool:
+        return self.expires is not None and self.expires <= datetime.now(timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -60,30 +67,41 @@ class KeyFile:
     """The keys in a file, as the server sees them."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        self._state: tuple[int, int, int] | None = None
-        self._looked_at = 0.0
-        self._by_hash: dict[str, StoredKey] = {}
-        self._load()
+        self.path = Path(path).absolute()  # it is read again later, perhaps from another working directory
+        self._looked_at = monotonic()
+        self._state = state_of(self.path)
+        if not self.path.exists():
+            raise InvalidInput("keys", f"{self.path} does not exist; make a key with `fencepost keys add`")
+        self._by_hash = {key.hash: key for key in read_keys(self.path)}
 
     def find(self, secret: str) -> Access | None:
         """What the key allows, or None if it is unknown, revoked or expired."""
-        if monotonic() - self._looked_at > LOOK_EVERY_S:
-            self._load()
+        self.look()
         digest = hashed(secret)
         key = self._by_hash.get(digest)
-        if key is None or not hmac.compare_digest(key.hash, digest):
-            return None
-        if key.expires is not None and key.expires <= datetime.now(timezone.utc):
+        if key is None or not hmac.compare_digest(key.hash, digest) or key.is_expired:
             return None
         return key.access()
 
-    def _load(self) -> None:
+    def is_valid(self, access: Access) -> bool:
+        """Whether the key still allows exactly this."""
+        self.look()
+        key = self._by_hash.get(access.key)
+        return key is not None and not key.is_expired and key.access() == access
+
+    def look(self) -> None:
+        """Load the file again if it has changed, at most once a second. While it is broken, the old keys stay."""
+        if monotonic() - self._looked_at <= LOOK_EVERY_S:
+            return
         self._looked_at = monotonic()
         state = state_of(self.path)
-        if state != self._state:
+        if state == self._state:
+            return
+        self._state = state
+        try:
             self._by_hash = {key.hash: key for key in read_keys(self.path)}
-            self._state = state
+        except StoreUnavailable as error:
+            log.warning("the changed file of API keys is not used, the keys from before stay in force: %s", error)
 
 
 def state_of(path: Path) -> tuple[int, int, int]:

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from ..core.service import BatchCommitted
+from ..engine import BatchCommitted
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 COUNTS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1_024.0, 4_096.0)

@@ -15,10 +15,11 @@ from math import inf
 from pathlib import Path
 from typing import Any, Final
 
-from ..address import Address
+from ..engine import Address
 from ..errors import InvalidInput
 
 VARIABLE_PREFIX: Final = "FENCEPOST_"
+LARGEST_PORT: Final = 65_535
 
 try:
     VERSION = version("fencepost")
@@ -45,10 +46,14 @@ class Settings:
     tls_key: str = setting("", "a PEM file with the private key of the certificate")
     tls_client_ca: str = setting("", "a PEM file; clients must show a certificate signed by one of these")
     max_body_bytes: int = setting(100_000_000, "the largest body of a request")
+    max_grpc_message_bytes: int = setting(4_194_304, "the largest message of a call over gRPC, also when unpacked")
     max_requests: int = setting(256, "requests in flight, without those that wait or stream; more are refused with 503")
     max_connections: int = setting(1_024, "open connections; more are refused with 503")
     max_subscriptions: int = setting(1_024, "requests that wait for new events; more are refused with 503")
-    max_body_memory_bytes: int = setting(400_000_000, "the sum of the bodies of all requests in flight")
+    max_body_memory_bytes: int = setting(400_000_000, "the bodies of all requests and answers in flight together")
+    caller_share: float = setting(
+        0.5, "the part of the limits on requests, subscriptions, memory and connections that one caller may take"
+    )
     requests_per_second: int = setting(0, "the rate of requests for each API key; 0: no limit")
     request_timeout_s: float = setting(30.0, "how long a client may take to send its request")
     stalled_client_s: float = setting(30.0, "how long a client may take to read a part of a stream")
@@ -64,8 +69,12 @@ class Settings:
             value = getattr(self, each.name)
             if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 <= value < inf:
                 raise InvalidInput(each.name, f"a number of at least 0 is needed, not {value}")
-        if self.workers < 1:
-            raise InvalidInput("workers", f"at least 1 process is needed, not {self.workers}")
+            if each.name.endswith("port") and value > LARGEST_PORT:
+                raise InvalidInput(each.name, f"a port is a number up to {LARGEST_PORT}, not {value}")
+            if (each.name.startswith("max_") or each.name == "workers") and value <= 0:
+                raise InvalidInput(each.name, f"at least 1 is needed, not {value}")
+        if not 0 < self.caller_share <= 1:
+            raise InvalidInput("caller_share", f"a part above 0, and at most 1, is needed, not {self.caller_share}")
         if self.metrics_port and self.metrics_port in (self.port, self.grpc_port):
             raise InvalidInput("metrics_port", f"{self.metrics_port} is the port for HTTP or for gRPC already")
         if self.log_format not in ("text", "json"):
@@ -88,7 +97,7 @@ class Settings:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.shown().items())})"
 
 
-def load(
+def load_settings(
     flags: Mapping[str, Any], *, file: str | None = None, environment: Mapping[str, str] | None = None
 ) -> Settings:
     """The settings from the file, the environment and the flags; a later one takes precedence."""

@@ -12,17 +12,13 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from ..address import SQLITE, Address
-from ..aio import AsyncEventStore
-from ..copying import check_log
-from ..engines.sqlite import verify
+from ..engine import Address, verify
 from ..errors import FencepostError
-from ..wire.positions import to_wire
-from ..wire.problems import BUSY, UNAVAILABLE, problem, problem_of
+from ..tools import check_log, to_wire
 from .access import Access, Right
-from .messages import NDJSON, Refused, Request, Stream, encode_json
-from .settings import Settings
-from .streams import Streams
+from .admission import Admission, Refused
+from .request import NDJSON, Request, Stream, encode_json
+from .wire.problems import BUSY, UNAVAILABLE, problem, problem_of
 
 PROGRESS_S: Final = 1.0  # how often a line says how far the check is
 MEMORY_BYTES: Final = 64_000_000  # for comparing the ids of events
@@ -47,10 +43,10 @@ class Progress:
 
 
 class Verification:
-    def __init__(self, store: AsyncEventStore, settings: Settings, streams: Streams) -> None:
-        self._store = store.blocking
-        self._address = Address.parse(settings.store)
-        self._streams = streams
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self._store = admission.store.blocking
+        self._address = Address.parse(admission.settings.store)
         self._running = False
 
     async def verify(self, request: Request, access: Access) -> Stream:
@@ -69,7 +65,7 @@ class Verification:
         progress = Progress()
         check = asyncio.create_task(asyncio.to_thread(self._checked, progress))
         try:
-            while not check.done() and not self._streams.draining:
+            while not check.done() and not self._admission.draining:
                 await asyncio.wait([check], timeout=PROGRESS_S)
                 if not check.done():
                     yield _line({"done": to_wire(progress.done), "of": to_wire(progress.total)})
@@ -86,14 +82,16 @@ class Verification:
             self._running = False
 
     def _checked(self, on_progress: Callable[[int, int], None]) -> dict[str, Any]:
-        if self._address.kind is SQLITE:
-            report = verify(self._address.text, on_progress=on_progress)
-            counted = {name: getattr(report, name) for name in ("sound", "events", "appends", "checkpoints")}
+        if self._address.kind.file_tools:
+            report = verify(self._address, on_progress=on_progress)
+            counted = {name: getattr(report, name) for name in ("sound", "events", "appends", "checkpoints", "records")}
             return {**counted, "problems": [str(each) for each in report.problems]}
         found = check_log(
             self._store, gapless=not self._address.kind.has_gaps, memory_bytes=MEMORY_BYTES, on_progress=on_progress
         )
-        counted = {name: getattr(found, name) for name in ("sound", "events", "appends", "problems")}
+        counted = {
+            name: getattr(found, name) for name in ("sound", "events", "appends", "checkpoints", "records", "problems")
+        }
         return {**counted, "head": to_wire(found.head)}
 
 

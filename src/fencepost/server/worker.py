@@ -1,4 +1,4 @@
-"""One of several processes that serve a store; `workers` starts it as `python -m fencepost.server.worker`.
+"""One of several processes that serve a store; `supervisor` starts it as `python -m fencepost.server.worker`.
 
 It reads its task from standard input, says `ready` or what is wrong on standard output, and serves until SIGTERM. When
 standard input is closed, the process that started it has ended, and it drains as after SIGTERM.
@@ -16,11 +16,11 @@ from pathlib import Path
 import msgspec
 
 from ..errors import FencepostError
-from .listening import Sockets
-from .observing import configure_logs
-from .serving import runner, serve
+from .observer import configure_logs
+from .server_process import runner, serve
 from .settings import Settings
-from .workers import READY, Task
+from .sockets import Sockets
+from .supervisor import READY, Task
 
 
 def main() -> int:

@@ -1,50 +1,56 @@
 """Events and queries of UmaDB as those of Fencepost, and back.
 
-UmaDB keeps the order of metadata, tracking information on each event, and uuids of some events of an append, where
-Fencepost has ids for all of them or for none. Fencepost's metadata is a mapping without
-order. So these are kept in entries of the metadata whose names begin with `fencepost.umadb.`: they are written only if
-they are needed, and are not shown to UmaDB's clients. A tracking source is a checkpoint whose name begins with
-`umadb/`. An empty query, and a condition without a query, match every event, as they do in UmaDB.
+UmaDB keeps the order of tags and of metadata, tracking information on each event, and uuids of some events of an
+append, where Fencepost has ids for all of them or for none. Fencepost's tags are a set and its metadata is a mapping
+without order. So these are kept in entries of the metadata whose names begin with `fencepost.umadb.`: they are written
+only if they are needed, and are not shown to UmaDB's clients. A tracking source is a checkpoint whose name begins with
+`umadb/`; its position is one above UmaDB's, because tracking may be at 0 and a checkpoint at 0 was never set. An empty
+query, and a condition without a query, match every event. The nil UUID means that an event has no id.
+tests/server/test_umadb.py compares all of this with UmaDB's own server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
 
-from ... import model
+from ... import AppendCondition, Event, Query, QueryItem, SequencedEvent
+from ...engine import NOT_DECODABLE
 from ...errors import InvalidInput
-from ...wire.documents import naming
-from . import messages
+from ..wire.documents import naming
 
 PRIVATE: Final = "fencepost.umadb."
 ORDER: Final = f"{PRIVATE}order"
+TAG_ORDER: Final = f"{PRIVATE}tags"  # for each tag in the order of the client, its place among the sorted tags
 TRACKING: Final = f"{PRIVATE}tracking"
 UUID_ALONE: Final = f"{PRIVATE}uuid"
 CHECKPOINTS: Final = "umadb/"
+NIL: Final = UUID(int=0)
 LONGEST_SOURCE: Final = 255
 LARGEST_POSITION: Final = 2**64 - 1
 
 Value = TypeVar("Value")
 
+_decode_tags: Final = msgspec.json.Decoder(list[str]).decode
 
-def query_from(given: Any | None) -> model.Query:
+
+def query_from(given: Any | None) -> Query:
     """`given` is a Query message, or None."""
     if given is None or not given.items:
-        return model.Query.all()
+        return Query.all()
     items = []
     for index, item in enumerate(given.items):
         with naming(f"query.items[{index}]"):
-            items.append(model.QueryItem(types=list(item.types), tags=list(item.tags)))
-    return model.Query(items)
+            items.append(QueryItem(types=list(item.types), tags=list(item.tags)))
+    return Query(items)
 
 
-def condition_from(given: Any) -> model.AppendCondition:
+def condition_from(given: Any) -> AppendCondition:
     query = query_from(given.fail_if_events_match if given.HasField("fail_if_events_match") else None)
-    return model.AppendCondition(query, after=given.after if given.HasField("after") else 0)
+    return AppendCondition(query, after=given.after if given.HasField("after") else 0)
 
 
 def checkpoint_of(source: str) -> str:
@@ -55,21 +61,25 @@ def checkpoint_of(source: str) -> str:
     return CHECKPOINTS + source
 
 
-def events_from(given: Sequence[Any], tracking: Any | None) -> list[model.Event]:
+def events_from(given: Sequence[Any], tracking: Any | None) -> list[Event]:
     events = []
-    # Only if every event has a uuid, a repeated append is recognised by them. Then the uuids are event ids.
-    has_ids = all(each.uuid for each in given)
+    uuids = []
     for index, each in enumerate(given):
-        try:
-            events.append(_event_from(each, tracking, has_ids))
-        except InvalidInput as error:
-            raise InvalidInput(f"events[{index}].{error.field}", error.problem) from None
+        with naming(f"events[{index}]"):
+            uuids.append(_uuid_from(each.uuid))
+    # Only if every event has a uuid, a repeated append is recognised by them. Then the uuids are event ids.
+    has_ids = None not in uuids and NIL not in uuids
+    for index, (each, uuid) in enumerate(zip(given, uuids, strict=True)):
+        with naming(f"events[{index}]"):
+            events.append(_event_from(each, tracking, uuid, has_ids))
     return events
 
 
-def _event_from(given: Any, tracking: Any | None, has_id: bool) -> model.Event:
-    if tracking is None and not given.uuid and not given.metadata:
-        return model.Event(given.event_type, data=given.data, tags=list(given.tags))
+def _event_from(given: Any, tracking: Any | None, uuid: UUID | None, has_id: bool) -> Event:
+    tags = list(given.tags)
+    ordered = sorted(set(tags))
+    if tracking is None and uuid is None and not given.metadata and tags == ordered:
+        return Event(given.event_type, data=given.data, tags=tags)
     metadata: dict[str, str] = {}
     for entry in given.metadata:
         if entry.key.startswith(PRIVATE):
@@ -79,13 +89,13 @@ def _event_from(given: Any, tracking: Any | None, has_id: bool) -> model.Event:
         metadata[entry.key] = entry.value
     if list(metadata) != sorted(metadata):
         metadata[ORDER] = msgspec.json.encode(list(metadata)).decode()
-    uuid = _uuid_from(given.uuid)
+    if tags != ordered:
+        metadata[TAG_ORDER] = msgspec.json.encode([ordered.index(tag) for tag in tags]).decode()
     if uuid is not None and not has_id:
         metadata[UUID_ALONE] = str(uuid)
     if tracking is not None:
         metadata[TRACKING] = msgspec.json.encode([tracking.source, tracking.position]).decode()
-    id = uuid if has_id else None
-    return model.Event(given.event_type, data=given.data, tags=given.tags, id=id, metadata=metadata)
+    return Event(given.event_type, data=given.data, tags=tags, id=uuid if has_id else None, metadata=metadata)
 
 
 def _uuid_from(text: str) -> UUID | None:
@@ -102,15 +112,6 @@ def _decode_tracking(text: str) -> tuple[str, int]:
     if not 0 <= position <= LARGEST_POSITION:
         raise ValueError("not a position of UmaDB")
     return source, position
-
-
-def shown_metadata(metadata: Mapping[str, str], uuid: str) -> tuple[list[tuple[str, str]], str, tuple[str, int] | None]:
-    """What UmaDB's clients see of stored metadata: its entries in order, the uuid, and the tracking information."""
-    left = dict(metadata)
-    tracking = _taken(left, TRACKING, _decode_tracking)
-    uuid = _taken(left, UUID_ALONE, lambda text: str(UUID(text))) or uuid
-    order = _taken(left, ORDER, lambda text: _order_of(text, left.keys() - {ORDER}))
-    return [(name, left[name]) for name in (sorted(left) if order is None else order)], uuid, tracking
 
 
 def _taken(metadata: dict[str, str], name: str, decode: Callable[[str], Value]) -> Value | None:
@@ -133,23 +134,39 @@ def _order_of(text: str, names: Set[str]) -> list[str]:
     return order
 
 
-def sequenced_message(event: model.SequencedEvent) -> Any:
-    """The event as a message object. `encoding` writes the same bytes faster."""
-    entries, uuid, tracking = shown_metadata(event.metadata, "" if event.id is None else str(event.id))
-    made = messages.SequencedEvent(
-        position=checked_position(event.position),
-        event=messages.Event(
-            event_type=event.type,
-            tags=sorted(event.tags),
-            data=event.data,
-            uuid=uuid,
-            metadata=[messages.MetadataEntry(key=name, value=value) for name, value in entries],
-        ),
-    )
+def _tags_of(text: str, tags: list[str]) -> list[str]:
+    places = msgspec.json.decode(text, type=list[int])
+    if set(places) != set(range(len(tags))):
+        raise ValueError("not an order of these tags")
+    return [tags[place] for place in places]
+
+
+def add_events(response: Any, events: Iterable[SequencedEvent]) -> None:
+    """Add the events to the `events` of a response. `StoreCorrupt` if a field of one cannot be decoded."""
+    add = response.events.add
+    for event in events:
+        made = add(position=checked_position(event.position)).event
+        made.event_type, made.data = event.type, event.data
+        if event.raw_id is None and not event.raw_metadata and isinstance(event.raw_tags, str):
+            try:
+                made.tags.extend(_decode_tags(event.raw_tags))
+            except NOT_DECODABLE:
+                made.tags.extend(sorted(event.tags))  # raises the error that names the event
+        else:
+            _add_rest(response.events[-1], event)
+
+
+def _add_rest(made: Any, event: SequencedEvent) -> None:
+    left, tags = dict(event.metadata), sorted(event.tags)
+    tracking = _taken(left, TRACKING, _decode_tracking)
+    made.event.uuid = _taken(left, UUID_ALONE, lambda text: str(UUID(text))) or str(event.id or "")
+    made.event.tags.extend(_taken(left, TAG_ORDER, lambda text: _tags_of(text, tags)) or tags)
+    order = _taken(left, ORDER, lambda text: _order_of(text, left.keys() - {ORDER}))
+    for name in sorted(left) if order is None else order:
+        made.event.metadata.add(key=name, value=left[name])
     if tracking is not None:
         made.tracking_info.source, made.tracking_info.position = tracking
         made.tracking_info.SetInParent()
-    return made
 
 
 def checked_position(position: int) -> int:

@@ -1,19 +1,26 @@
 """The page at /docs: the description of the interface for readers.
 
 One file of HTML and CSS without scripts, fonts or images, so it works without the internet and under the strictest
-policy of a browser (`POLICY`). It is made from the OpenAPI document alone. tests/server/test_openapi.py holds that
-every path is on it and that it names no other host.
+policy of a browser (`POLICY`). It is made from openapi.json, with the address of the server in its commands.
+tests/server/test_openapi.py checks that the file describes what the server does, that every path is on the page, that
+the page names no other host, and that its programs run.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from html import escape
+from importlib.resources import files
 from typing import Any, Final
 
 import msgspec
 
-from .openapi import KINDS, description
 from .settings import VERSION
+from .wire import problems
+
+KINDS: Final = [kind for kind in vars(problems).values() if isinstance(kind, problems.Kind)]
+DESCRIPTION: Final = msgspec.json.decode(files(__package__).joinpath("openapi.json").read_bytes())
+DESCRIPTION["info"]["version"] = VERSION
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 STYLE: Final = """
@@ -49,26 +56,50 @@ main{padding:1rem}}
 """
 
 
-def page() -> bytes:
-    """The description as HTML."""
+# The same append and reading in other languages. BASE stands for the address of the server.
+PROGRAMS: Final = {
+    "JavaScript": """const headers = {"Content-Type": "application/json"}  // and Authorization: "Bearer KEY"
+const event = {type: "MoneyDeposited", tags: ["wallet:w2"], data: {amount: 25}, id: crypto.randomUUID()}
+const stored = await fetch("BASE/v1/append", {method: "POST", headers, body: JSON.stringify({events: [event]})})
+if (!stored.ok) throw new Error((await stored.json()).detail)
+const page = await (await fetch("BASE/v1/events?tag=wallet:w2", {headers})).json()
+console.log(page.events.length, page.head)""",
+    "Java": """var client = HttpClient.newHttpClient();
+var body = "{\\"events\\": [{\\"type\\": \\"WalletOpened\\", \\"tags\\": [\\"wallet:w2\\"]}]}";
+var append = HttpRequest.newBuilder(URI.create("BASE/v1/append"))
+    .header("Content-Type", "application/json").POST(HttpRequest.BodyPublishers.ofString(body)).build();
+System.out.println(client.send(append, HttpResponse.BodyHandlers.ofString()).body());""",
+    "Go": """body := strings.NewReader(`{"events": [{"type": "WalletOpened", "tags": ["wallet:w2"]}]}`)
+answer, err := http.Post("BASE/v1/append", "application/json", body)
+if err != nil {
+    log.Fatal(err)
+}
+defer answer.Body.Close()
+io.Copy(os.Stdout, answer.Body)""",
+}
+
+
+@lru_cache(16)
+def page(base: str) -> bytes:
+    """The description as HTML. `base` is the address of the server, for the commands."""
     operations = [
-        (path, verb, operation) for path, verbs in description()["paths"].items() for verb, operation in verbs.items()
+        (path, verb, operation) for path, verbs in DESCRIPTION["paths"].items() for verb, operation in verbs.items()
     ]
     groups: dict[str, list[str]] = {}
     for path, verb, _ in operations:
         link = f"<a href='#{_anchor(path, verb)}'>{verb.upper()} {escape(path)}</a>"
         groups.setdefault(_group(path), []).append(link)
     contents = "".join(f"<h2>{group}</h2>{''.join(links)}" for group, links in groups.items())
-    body = "".join(_section(path, verb, operation) for path, verb, operation in operations)
+    body = "".join(_section(base, path, verb, operation) for path, verb, operation in operations)
     text = (
         "<!doctype html><html lang=en><head><meta charset=utf-8><title>Fencepost HTTP interface</title>"
         f"<meta name=viewport content='width=device-width'><style>{STYLE}</style></head>"
         f"<body><nav><strong>Fencepost {escape(VERSION)}</strong>{contents}<h2>Errors</h2>"
-        "<a href='#problems'>Problems</a></nav>"
-        f"<main><h1>HTTP interface</h1><p>{_marked(description()['info']['description'])} "
+        "<a href='#problems'>Problems</a><h2>Programs</h2><a href='#programs'>Other languages</a></nav>"
+        f"<main><h1>HTTP interface</h1><p>{_marked(DESCRIPTION['info']['description'])} "
         "<a href='/openapi.json'>openapi.json</a> describes the same for programs.</p>"
         "<p>If the server has API keys, send one with each request: <code>Authorization: Bearer KEY</code>. "
-        f"Each operation says which right its key needs.</p>{body}{_problems()}</main></body></html>"
+        f"Each operation says which right its key needs.</p>{body}{_programs(base)}{_problems()}</main></body></html>"
     )
     return text.encode()
 
@@ -85,7 +116,7 @@ def _anchor(path: str, verb: str) -> str:
     return verb + path.replace("/", "-").replace("{", "").replace("}", "")
 
 
-def _section(path: str, verb: str, operation: dict[str, Any]) -> str:
+def _section(base: str, path: str, verb: str, operation: dict[str, Any]) -> str:
     right = operation.get("x-right")
     parts = [
         f"<section id='{_anchor(path, verb)}'><h2><span class=verb>{verb.upper()}</span> <code>{escape(path)}</code>",
@@ -98,14 +129,20 @@ def _section(path: str, verb: str, operation: dict[str, Any]) -> str:
             for each in operation["parameters"]
         )
         parts.append(f"<table><tr><th>parameter<th>in<th>meaning{rows}</table>")
-    parts.append(f"<pre>{escape(_command(path, verb, operation))}</pre></section>")
+    parts.append(f"<pre>{escape(_command(base, path, verb, operation))}</pre>")
+    (content,) = operation["responses"]["200"]["content"].values()
+    if "example" in content:
+        shown = content["example"]
+        text = shown if isinstance(shown, str) else msgspec.json.encode(shown).decode()
+        parts.append(f"<p>answers</p><pre>{escape(text)}</pre>")
+    parts.append("</section>")
     return "".join(parts)
 
 
-def _command(path: str, verb: str, operation: dict[str, Any]) -> str:
+def _command(base: str, path: str, verb: str, operation: dict[str, Any]) -> str:
     """The operation as a command that can be pasted."""
     shown = path.replace("{name}", "occupancy").replace("{position}", "7")
-    line = f"curl -s localhost:8765{shown}"
+    line = f"curl -s {base}{shown}"
     content = operation.get("requestBody", {}).get("content", {})
     example = content.get("application/json", {}).get("example")
     if example is not None:
@@ -113,6 +150,14 @@ def _command(path: str, verb: str, operation: dict[str, Any]) -> str:
     if content:
         return f"{line} --data-binary @body -H 'Content-Type: {next(iter(content))}'"
     return line if verb == "get" else f"{line} -X {verb.upper()}"
+
+
+def _programs(base: str) -> str:
+    shown = "".join(
+        f"<h2>{language}</h2><pre>{escape(program.replace('BASE', base))}</pre>"
+        for language, program in PROGRAMS.items()
+    )
+    return f"<section id=programs><h2>Other languages</h2>{shown}</section>"
 
 
 def _problems() -> str:
@@ -134,6 +179,3 @@ def _marked(text: str) -> str:
     """
     parts = escape(text).split("`")
     return "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
-
-
-PAGE: Final = page()

@@ -1,28 +1,32 @@
 """Requests and answers over ASGI, with limits on size and time.
 
-A body is read only as far as the limit allows, and a client that sends it too slowly is answered with 408. A stream is
-sent piece by piece: the next piece is made when the client's connection has taken the last one, so a slow client
-holds one piece in memory. When the client closes its connection, the stream ends at once.
+A body is read only as far as the limits allow, and takes memory of the quota as its bytes arrive; a client that sends
+it too slowly is answered with 408. A stream is sent piece by piece: the next piece is made when the client's connection
+has taken the last one, so a slow client holds one piece in memory. When the client closes its connection, the stream
+ends at once. tests/server/test_limits.py checks this.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs
 
 import msgspec
 
-from ..errors import InvalidInput, StoreError
-from ..wire.positions import from_wire
-from ..wire.problems import MEDIA_TYPE as PROBLEM
-from ..wire.problems import TOO_LARGE, Kind, Problem, problem
-from .observing import request_id
+from ..engine import checked_position
+from ..errors import InvalidInput
+from ..tools import from_wire
+from .admission import Refused, Room
+from .observer import request_id
 from .settings import Settings
+from .wire.problems import MEDIA_TYPE as PROBLEM
+from .wire.problems import TIMED_OUT, TOO_LARGE, Problem
 
 Scope: TypeAlias = Mapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -33,56 +37,14 @@ NDJSON: Final = "application/x-ndjson"
 EVENT_STREAM: Final = "text/event-stream"
 SMALLEST_TO_COMPRESS: Final = 1_024
 PIECE_BYTES: Final = 262_144  # of an answer, in one message to the connection
-TIMED_OUT: Final = Kind("request-timeout", "The request did not arrive in time", 408, retryable=True)
 
 encode_json = msgspec.json.Encoder().encode
 
 
-class Refused(StoreError):
-    """The request is answered with this problem."""
-
-    def __init__(self, kind: Kind, detail: str, *, retry_after_s: int | None = None, close: bool = False) -> None:
-        super().__init__(detail)
-        self.problem = problem(kind, detail)
-        self.retry_after_s = retry_after_s
-        self.close = close
-
-    def answer(self) -> Answer:
-        made = answer_problem(self.problem, retry_after_s=self.retry_after_s)
-        if self.close:
-            made.headers["connection"] = "close"
-        return made
-
-
-class BodyMemory:
-    """How many bytes the bodies of all requests in flight may take together."""
-
-    def __init__(self, limit: int) -> None:
-        self._left = limit
-
-    @contextmanager
-    def reserved(self, size: int) -> Iterator[bool]:
-        """Yields whether there was room."""
-        fits = self.take(size)
-        try:
-            yield fits
-        finally:
-            if fits:
-                self.give_back(size)
-
-    def take(self, size: int) -> bool:
-        """Whether there was room, which is taken now until it is given back."""
-        fits = size <= self._left
-        if fits:
-            self._left -= size
-        return fits
-
-    def give_back(self, size: int) -> None:
-        self._left += size
-
-
 class Request:
-    """What a handler needs of an HTTP request."""
+    """What a handler needs of an HTTP request. `room` is what it takes of the limits, once it is admitted."""
+
+    room: Room
 
     def __init__(self, scope: Scope, receive: Receive, settings: Settings) -> None:
         self.method: str = scope["method"]
@@ -92,6 +54,7 @@ class Request:
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
         self.id = request_id(self.headers)
+        self.address: str = (scope.get("client") or ("", 0))[0]
         self.port: int | None = (scope.get("server") or (None, None))[1]  # on which it arrived
         self.places: dict[str, str] = {}  # what stands in the places of the route's template
         self._query_string: bytes = scope["query_string"]
@@ -109,7 +72,7 @@ class Request:
             raise InvalidInput("query string", "not valid: percent-encoded UTF-8 is needed") from None
 
     def accepts(self, media_type: str) -> bool:
-        return media_type in self.headers.get("accept", "")
+        return is_accepted(self.headers.get("accept", ""), media_type)
 
     @property
     def media_type(self) -> str:
@@ -119,6 +82,14 @@ class Request:
     def content_length(self) -> int | None:
         text = self.headers.get("content-length", "")
         return int(text) if text.isdigit() else None
+
+    @property
+    def announces_body(self) -> bool:
+        return bool(self.content_length) or "transfer-encoding" in self.headers
+
+    async def optional_body(self) -> bytes:
+        """The body, or an empty JSON object if the client announced none. An announced body is never left out."""
+        return await self.body() if self.announces_body else b"{}"
 
     async def body(self) -> bytes:
         limit, timeout_s = self._settings.max_body_bytes, self._settings.request_timeout_s
@@ -137,10 +108,14 @@ class Request:
                     size += len(parts[-1])
                     if size > limit:
                         raise too_large(size, limit)
+                    self.room.reserve(len(parts[-1]))
                     if not message.get("more_body", False):
-                        return parts[0] if len(parts) == 1 else b"".join(parts)
+                        break
         except TimeoutError:
             raise Refused(TIMED_OUT, f"the body did not arrive within {timeout_s:g} s", close=True) from None
+        if length is not None and size != length:
+            raise Disconnected
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     @asynccontextmanager
     async def while_connected(self) -> AsyncIterator[None]:
@@ -181,10 +156,11 @@ class Answer:
     async def send(self, request: Request, send: Send) -> None:
         headers = dict(self.headers)
         body = self.body
-        if len(body) >= SMALLEST_TO_COMPRESS and takes_gzip(request):
-            packer = gzip_packer()
-            body = packer.compress(body) + packer.flush()
-            headers["content-encoding"] = "gzip"
+        if len(body) >= SMALLEST_TO_COMPRESS:
+            headers["vary"] = "accept, accept-encoding"
+            if takes_gzip(request):
+                body = await asyncio.to_thread(packed, body) if len(body) > PIECE_BYTES else packed(body)
+                headers["content-encoding"] = "gzip"
         headers["content-length"] = str(len(body))
         if body or self.status not in (204, 304):
             headers["content-type"] = self.media_type
@@ -212,10 +188,15 @@ class Stream:
     async def send(self, request: Request, send: Send) -> None:
         packer = gzip_packer() if takes_gzip(request) else None
         headers = {"content-type": self.media_type, "cache-control": "no-store", **self.headers}
+        headers["vary"] = "accept, accept-encoding"
         headers["x-request-id"] = request.id
         if packer is not None:
             headers["content-encoding"] = "gzip"
         await send(start_of(self.status, headers))
+        if request.method == "HEAD":
+            await self.pieces.aclose()
+            await send({"type": "http.response.body", "body": b""})
+            return
         async with request.while_connected(), aclosing(self.pieces):
             async for piece in self.pieces:
                 if packer is not None:
@@ -241,6 +222,14 @@ def answer_problem(given: Problem, *, retry_after_s: int | None = None) -> Answe
     return Answer(given.status, encode_json(given), PROBLEM, headers)
 
 
+def answer_refused(refused: Refused) -> Answer:
+    made = answer_problem(refused.problem, retry_after_s=refused.retry_after_s)
+    if refused.close:
+        made.headers["connection"] = "close"
+    made.headers.update(refused.headers)
+    return made
+
+
 def too_large(size: int, limit: int) -> Refused:
     refused = Refused(TOO_LARGE, f"body: {size} bytes, the limit is {limit}")
     refused.problem.field, refused.problem.limit = "body", limit
@@ -248,7 +237,34 @@ def too_large(size: int, limit: int) -> Refused:
 
 
 def takes_gzip(request: Request) -> bool:
-    return "gzip" in request.headers.get("accept-encoding", "")
+    return is_accepted(request.headers.get("accept-encoding", ""), "gzip")
+
+
+def is_accepted(header: str, wanted: str) -> bool:
+    """Whether a list such as `text/html, gzip;q=0.5` names what is wanted, and not with `q=0`.
+
+    >>> is_accepted("br, gzip;q=0.5", "gzip"), is_accepted("gzip;q=0", "gzip"), is_accepted("gzipped", "gzip")
+    (True, False, False)
+    """
+    for each in header.split(","):
+        name, *options = [part.strip().lower() for part in each.split(";")]
+        if name == wanted:
+            return not any(re.fullmatch(r"q=0(\.0*)?", option) for option in options)
+    return False
+
+
+def is_tagged(header: str, tag: str) -> bool:
+    """Whether `If-None-Match` names the tag, or any.
+
+    >>> is_tagged('W/"6", "7"', '"7"'), is_tagged("*", '"7"'), is_tagged('"77"', '"7"')
+    (True, True, False)
+    """
+    return header.strip() == "*" or tag in [each.strip().removeprefix("W/") for each in header.split(",")]
+
+
+def packed(body: bytes) -> bytes:
+    packer = gzip_packer()
+    return bytes(packer.compress(body) + packer.flush())
 
 
 def gzip_packer() -> Any:
@@ -261,7 +277,7 @@ def position_parameter(request: Request, name: str) -> int | None:
         return None
     if len(texts) > 1:
         raise InvalidInput(name, f"given {len(texts)} times, once is allowed")
-    return from_wire(texts[0], name)
+    return checked_position(from_wire(texts[0], name), name)
 
 
 def number_parameter(request: Request, name: str, default: float) -> float:

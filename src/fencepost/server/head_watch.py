@@ -14,9 +14,8 @@ from operator import itemgetter
 from time import monotonic
 from typing import Final
 
-from ..core.engine import Engine
+from ..engine import Engine, pause
 from ..errors import StoreError
-from ..interrupts import pause
 
 LOOK_S: Final = 1.0  # one call of the engine's `wait`, so that the thread ends soon after `stop`
 AFTER_ERROR_S: Final = 0.5
@@ -48,7 +47,7 @@ class Times:
         return now - self._samples[index][0] if index < len(self._samples) else 0.0
 
 
-class Heads:
+class HeadWatch:
     """The newest head that is known, and a way to wait for the next one."""
 
     def __init__(self, engine: Engine) -> None:

@@ -1,11 +1,11 @@
-"""The log of a server, with a line for each request, and spans of OpenTelemetry for requests and appends.
+"""The log of a server, with a line for each request, and spans of OpenTelemetry for calls and appends.
 
 A line has the request's id, its method, route, status and duration. It has neither the parameters nor the headers, so
 an API key cannot be in it. A client may choose the id with the header `X-Request-Id`, and every answer has it.
 
 Spans are made only if a tracer provider is configured in the process, as `opentelemetry-instrument` does. The span of
 a request continues the trace of the client (`traceparent`). The span of an append lasts until its group commit is
-durable. tests/server/test_observing.py holds both.
+durable. tests/server/test_observer.py checks both.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ except ImportError:  # it is optional
     propagate = trace = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
-    from .app import Call
-    from .messages import Request
+    from .admission import Call
+    from .request import Request
 
 log: Final = logging.getLogger("fencepost.server.requests")
 
@@ -73,7 +73,26 @@ class Observer:
                     span.set_attribute("fencepost.request_id", request.id)
         finally:
             if self._access_log:
-                self._write(request, call, perf_counter() - began)
+                self._write(request.id, request.method, call, perf_counter() - began)
+
+    @contextmanager
+    def call(self, headers: Mapping[str, str], call: Call) -> Iterator[None]:
+        """Observe a call over gRPC. `call` has its name and status when the block ends."""
+        began = perf_counter()
+        try:
+            if self._tracer is None:
+                yield
+                return
+            context = propagate.extract(headers)
+            with self._tracer.start_as_current_span(call.name, context=context, kind=trace.SpanKind.SERVER) as span:
+                try:
+                    yield
+                finally:
+                    span.set_attribute("rpc.system", "grpc")
+                    span.set_attribute("rpc.grpc.status", call.status)
+        finally:
+            if self._access_log:
+                self._write(request_id(headers), "gRPC", call, perf_counter() - began)
 
     @contextmanager
     def append(self, events: int, conditions: int) -> Iterator[dict[str, Any]]:
@@ -90,10 +109,10 @@ class Observer:
                 for name, value in known.items():
                     span.set_attribute(name, value)
 
-    def _write(self, request: Request, call: Call, seconds: float) -> None:
+    def _write(self, id: str, method: str, call: Call, seconds: float) -> None:
         fields = {
-            "request_id": request.id,
-            "method": request.method,
+            "request_id": id,
+            "method": method,
             "path": call.name,
             "status": call.status,
             "duration_ms": round(1_000 * seconds, 3),

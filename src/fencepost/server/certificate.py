@@ -3,7 +3,7 @@
 TLS 1.2 is the oldest version that is spoken. A changed certificate is first loaded into a context of its own: if the
 certificate and the key do not belong together, because only one of them has been replaced yet, the old pair stays in
 use. Connections that are open keep theirs. The authorities for client certificates are read at the start only.
-tests/server/test_tls.py holds this with real certificates.
+tests/server/test_tls.py checks this with real certificates.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Certificate:
         self._settings = settings
         self._state = self._files()
         self.context = self._loaded()
+        self.pair = self._read()  # the key and the chain, for grpcio
         if settings.tls_client_ca:
             try:
                 self.context.load_verify_locations(settings.tls_client_ca)
@@ -46,8 +47,12 @@ class Certificate:
             log.warning("the changed certificate is not used yet: %s", error)
             return False
         self._state = state
+        self.pair = self._read()
         log.info("the certificate was loaded again from %s", self._settings.tls_certificate)
         return True
+
+    def _read(self) -> tuple[bytes, bytes]:
+        return Path(self._settings.tls_key).read_bytes(), Path(self._settings.tls_certificate).read_bytes()
 
     def _files(self) -> Any:
         return state_of(Path(self._settings.tls_certificate)), state_of(Path(self._settings.tls_key))

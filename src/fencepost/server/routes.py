@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 from .access import Access
-from .messages import Answer, Request, Stream
+from .request import Answer, Request, Stream
 
 Handler: TypeAlias = Callable[[Request, Access], Awaitable[Answer | Stream]]
 

@@ -5,7 +5,7 @@ ends is replaced. On SIGTERM or SIGINT every worker drains, as a server of one p
 too long. A worker whose first process has ended drains by itself: it notices that its standard input is closed.
 
 The settings travel through standard input, because a password in the address of the store must not be seen in a list
-of processes. tests/server/test_workers.py kills workers under load and holds that nothing acknowledged is lost.
+of processes. tests/server/test_workers.py kills workers under load and checks that nothing acknowledged is lost.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import StoreUnavailable
-from .listening import Sockets, listen
 from .settings import Settings
+from .sockets import Sockets, listen
 
 log: Final = logging.getLogger("fencepost.server")
 

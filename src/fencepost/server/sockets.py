@@ -18,15 +18,14 @@ BACKLOG: Final = 2_048
 
 
 class Sockets(NamedTuple):
-    """The sockets for HTTP, and those for metrics and for gRPC if they have ports of their own."""
+    """The sockets for HTTP, and those for metrics if they have a port of their own. grpcio opens its own."""
 
     http: list[socket.socket]
     metrics: list[socket.socket]
-    grpc: list[socket.socket]
 
     @property
     def all(self) -> list[socket.socket]:
-        return [*self.http, *self.metrics, *self.grpc]
+        return [*self.http, *self.metrics]
 
     @property
     def port(self) -> int:
@@ -43,9 +42,8 @@ def listen(settings: Settings) -> Sockets:
     with ExitStack() as opened:
         http = _listen_on(opened, settings.host, settings.port)
         metrics = _listen_on(opened, settings.metrics_host, settings.metrics_port) if settings.metrics_port else []
-        grpc = _listen_on(opened, settings.host, settings.grpc_port) if settings.grpc_port else []
         opened.pop_all()
-        return Sockets(http, metrics, grpc)
+        return Sockets(http, metrics)
 
 
 def _listen_on(opened: ExitStack, host: str, port: int) -> list[socket.socket]:
