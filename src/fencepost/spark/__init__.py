@@ -3,7 +3,7 @@
     spark = fencepost.spark.session()
     events = spark.read.format("fencepost").option("store", "wallet.db").load()
 
-    session     a SparkSession with the source registered
+    spark_session  a SparkSession with the source registered
     source      Spark's batch and streaming readers
     sink        Spark's writer: staged by the tasks, stored by the driver, once
     scanning    how workers read each kind of store straight into record batches
@@ -14,11 +14,11 @@
     catalogue   a store as a database of Spark's catalogue
     typed       one table for each event class, with its fields as typed columns
     rebuilding  the past of a read model, folded and handed over to its consumer
-    view        folds that are kept, and refreshed with the new events
+    view        folds that are kept as Delta tables, and refreshed with the new events
     matching    every pair of many queries and many events, by an equi-join
-    lake        the log as Parquet files with checksums, and as Delta and Iceberg tables
+    lake        the log as a Delta table with checksums
     auditing    proof that every recorded decision was safe; what another boundary would have done
-    formats     Delta and Iceberg tables over Parquet files
+    delta       a Delta table whose files we write: its versions, commits and files
     watching    a progress bar for whatever Spark does
     pipeline    runs a module of streaming queries
     basics      what these share: options, columns, ranges over tasks, errors
@@ -32,17 +32,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-try:
-    import pyarrow  # noqa: F401
-    import pyspark  # noqa: F401
-except ImportError as error:
-    raise ImportError(f"{error}; Spark needs an extra: pip install 'fencepost[spark]'") from error
-
-from .basics import place_of
-from .session import register, session
-
 if TYPE_CHECKING:
     from .auditing import audit, what_if
+    from .basics import place_of
     from .catalogue import catalog
     from .folding import fold
     from .following import Batch, follow
@@ -50,6 +42,7 @@ if TYPE_CHECKING:
     from .matching import match
     from .rebuilding import rebuild
     from .scanning import snapshot
+    from .spark_session import register, session
     from .type_checking import check_types
     from .typed import tables
     from .view import View
@@ -76,7 +69,8 @@ __all__ = [
     "what_if",
 ]
 
-# Imported on first use: every worker imports this package, and needs none of these.
+# Imported on first use: the engine of lakes is inside this package and needs no Spark, and Spark's workers import this
+# package and need none of these.
 _ELSEWHERE: Final = {
     "Batch": "following",
     "View": "view",
@@ -87,8 +81,11 @@ _ELSEWHERE: Final = {
     "fold": "folding",
     "follow": "following",
     "match": "matching",
+    "place_of": "basics",
     "progress": "watching",
     "rebuild": "rebuilding",
+    "register": "spark_session",
+    "session": "spark_session",
     "snapshot": "scanning",
     "tables": "typed",
     "use_lake": "frames",
@@ -99,5 +96,10 @@ _ELSEWHERE: Final = {
 def __getattr__(name: str) -> Any:
     if name not in _ELSEWHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        import pyarrow  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f"{error}; Spark needs an extra: pip install 'fencepost[spark]'") from error
     found = globals()[name] = getattr(import_module(f".{_ELSEWHERE[name]}", __name__), name)
     return found

@@ -17,12 +17,13 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ..address import Address
+from .. import Query
+from ..engine import Address, checked_position
 from ..errors import InvalidInput, StoreError
-from ..model import Query, checked_position
 from .basics import Batch as Batch
-from .basics import Snapshot, absolute_lake, address_of, follow_ranges
+from .basics import Snapshot, absolute_location, address_of, follow_ranges
 from .frames import Folder, chosen_lake, events, prefix_of
+from .scanning import scan_of
 
 
 def follow(
@@ -41,7 +42,7 @@ def follow(
 ) -> StreamingQuery:
     """Call `handle(events, batch)` for one range of the log after the other, as a streaming query.
 
-    `events` is the DataFrame of the events with batch.after < position <= batch.upto, in any order. With the folder
+    `events` is the DataFrame of the events with batch.after < position <= batch.up_to, in any order. With the folder
     of a `lake` of the same log, or one that `use_lake` has named, Spark reads what the lake holds from its files.
     `query` and `columns` narrow the events, as for `fencepost.spark.events`.
 
@@ -58,17 +59,18 @@ def follow(
     address = address_of(store)
     chosen = chosen_lake(spark, address, lake)
     # With Spark Connect `handle_range` runs on the server, in another folder.
-    folder = None if chosen is None else absolute_lake(chosen, "lake")
-    events(spark, address, query=query, columns=columns, upto=0, lake=folder)  # refuses what no batch could read
+    folder = None if chosen is None else absolute_location(chosen, "lake")
+    scan_of(address).open().close()  # a missing store is refused here, and not by the first batch
+    events(spark, address, query=query, columns=columns, up_to=0, lake=folder)  # refuses what no batch could read
 
     def handle_range(session: SparkSession, batch: Batch) -> None:
-        if batch.after == batch.upto:
+        if batch.after == batch.up_to:
             return
-        prefix = prefix_of(session, address, upto=batch.upto, lake=folder)
-        if prefix.upto < batch.upto:
+        prefix = prefix_of(session, address, up_to=batch.up_to, lake=folder)
+        if prefix.up_to < batch.up_to:
             raise StoreError(
-                f"the stream was at position {batch.upto} and the store ends at {prefix.upto}: it is another store, or "
-                "an older copy of it; start with a new checkpoint"
+                f"the stream was at position {batch.up_to} and the store ends at {prefix.up_to}: it is another store, "
+                "or an older copy of it; start with a new checkpoint"
             )
         handle(events(session, prefix, after=batch.after, query=query, columns=columns), batch)
 

@@ -23,15 +23,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from ..address import LAKE, hadoop_url, object_url
+from .. import Query
 from ..errors import InvalidInput
-from ..model import Query
 from .basics import (
     TYPES,
     Options,
     Snapshot,
     Store,
-    absolute_lake,
+    absolute_location,
     address_of,
     bounds_of,
     check_narrowed,
@@ -40,6 +39,8 @@ from .basics import (
     place_of,
 )
 from .lake import export
+from .lake_kind import LAKE
+from .location import hadoop_url, object_url
 from .scanning import snapshot
 
 Folder: TypeAlias = str | os.PathLike[str]
@@ -63,7 +64,7 @@ def events(
     *,
     query: Query | None = None,
     after: int = 0,
-    upto: int | None = None,
+    up_to: int | None = None,
     columns: str | None = None,
     lake: Folder | None = None,
     refresh: bool = False,
@@ -76,11 +77,13 @@ def events(
     Without a lake this is the same as `spark.read.format("fencepost")`, with Python values for options. The address
     may hold a password: Spark does not see it. With Spark Connect, store and lake are opened in the client.
     """
-    address, end = bounds_of(store, upto)
+    if query is not None and not isinstance(query, Query):
+        raise InvalidInput("query", f"a Query is needed, such as Query.of(types={{'Paid'}}), not {query!r:.80}")
+    address, end = bounds_of(store, up_to)
     lake = chosen_lake(spark, store, lake)
     prefix: Snapshot | None = None
     if lake is not None or refresh or address.kind is LAKE or isinstance(store, Snapshot):
-        prefix = prefix_of(spark, store, upto=upto, lake=lake, refresh=refresh)
+        prefix = prefix_of(spark, store, up_to=up_to, lake=lake, refresh=refresh)
     elif end is None and not isinstance(spark, SparkSession):
         # Spark Connect creates the source again for every action, so the end is fixed here, in the client.
         prefix = snapshot(address)
@@ -88,7 +91,7 @@ def events(
     if query is not None:
         named["query"] = query.to_json()
     if prefix is not None:
-        end = prefix.upto
+        end = prefix.up_to
     if end is not None:
         named["upTo"] = end
     if prefix is None or prefix.lake is None:
@@ -107,14 +110,14 @@ def use_lake(spark: SparkSession, store: Store, folder: Folder | None) -> None:
     if folder is None:
         spark.conf.unset(name)
     else:
-        spark.conf.set(name, absolute_lake(folder, "folder"))
+        spark.conf.set(name, absolute_location(folder, "folder"))
 
 
 def prefix_of(
     spark: SparkSession,
     store: Store,
     *,
-    upto: int | None = None,
+    up_to: int | None = None,
     lake: Folder | None = None,
     refresh: bool = False,
 ) -> Snapshot:
@@ -122,11 +125,11 @@ def prefix_of(
     lake = chosen_lake(spark, store, lake)
     if refresh and lake is None:
         raise InvalidInput("refresh", "it exports to a lake, and none is named: events(..., lake=FOLDER)")
-    if lake is not None and _is_pattern(absolute_lake(lake, "lake")):
+    if lake is not None and _is_pattern(absolute_location(lake, "lake")):
         raise InvalidInput("lake", f"Spark treats {PATTERNS} in a path as a pattern; rename the folder {lake}")
     if lake is not None and refresh:
-        export(spark, store, os.fspath(lake), upto=upto)
-    prefix = snapshot(store, upto=upto, lake=lake)
+        export(spark, store, os.fspath(lake), up_to=up_to)
+    prefix = snapshot(store, up_to=up_to, lake=lake)
     if prefix.lake is not None and _is_pattern(prefix.lake.folder):
         return replace(prefix, lake=None)  # a `lake:` address: the Python source reads it
     return prefix
@@ -146,20 +149,20 @@ def lake_frame(spark: SparkSession, prefix: Snapshot, names: Sequence[str], *, a
     them. None if there are no such events. The columns have the types that the files have.
     """
     assert prefix.lake is not None
-    upto = min(prefix.upto, prefix.lake.upto)
-    files = [file for file in prefix.lake.files if file.overlaps(after, upto)]
-    if after >= upto or not files:
+    up_to = min(prefix.up_to, prefix.lake.up_to)
+    files = [file for file in prefix.lake.files if file.overlaps(after, up_to)]
+    if after >= up_to or not files:
         return None
     folder = native_folder(spark, prefix.lake.folder, files[-1].path, files[-1].bytes)
     if folder is None:
-        source = spark.read.format("fencepost").options(store=f"lake:{prefix.lake.folder}", after=after, upTo=upto)
+        source = spark.read.format("fencepost").options(store=f"lake:{prefix.lake.folder}", after=after, upTo=up_to)
         return source.schema(StructType([StructField(name, TYPES[name][0]) for name in names])).load()
     paths = [f"{folder}/{file.path}" for file in files]
     within: list[Column] = []
-    if files[0].first <= after:
+    if files[0].after < after:
         within.append(F.col(POSITION) > F.lit(after))
-    if files[-1].last > upto:
-        within.append(F.col(POSITION) <= F.lit(upto))
+    if files[-1].up_to > up_to:
+        within.append(F.col(POSITION) <= F.lit(up_to))
     read = dict.fromkeys([*names, POSITION] if within else names)
     schema = StructType([StructField(name, TYPES[name][0]) for name in read])
     frame = spark.read.schema(schema).options(**READING).parquet(*paths)
@@ -219,8 +222,8 @@ def _from_both(spark: SparkSession, prefix: Snapshot, named: dict[str, Any], col
     schema = full_schema(options) if columns is None else spark.createDataFrame([], columns).schema
     check_narrowed(schema, options)
     past = _past(spark, prefix, options, schema)
-    border = max(options.after, prefix.lake.upto)
-    if past is not None and border >= prefix.upto:
+    border = max(options.after, prefix.lake.up_to)
+    if past is not None and border >= prefix.up_to:
         return past
     if options.store.kind is LAKE:  # an empty lake, or an empty range of one
         return spark.createDataFrame([], schema)

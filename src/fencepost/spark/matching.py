@@ -20,8 +20,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from .. import AppendCondition, Query, QueryItem
 from ..errors import InvalidInput
-from ..model import AppendCondition, Query, QueryItem
 from .basics import reporting
 
 SAMPLE_EVENTS: Final = 10_000
@@ -43,10 +43,10 @@ ITEMS: Final = pa.schema(
         ("item_types", pa.list_(pa.string())),
         ("item_tags", pa.list_(pa.string())),
         ("item_after", pa.decimal128(38, 0)),
-        ("item_upto", pa.decimal128(38, 0)),
+        ("item_up_to", pa.decimal128(38, 0)),
     ]
 )
-TAKEN: Final = ("query_id", "key", "item_types", "item_tags", "item_after", "item_upto")
+TAKEN: Final = ("query_id", "key", "item_types", "item_tags", "item_after", "item_up_to")
 
 
 def match(events: DataFrame, queries: Queries) -> DataFrame:
@@ -54,7 +54,7 @@ def match(events: DataFrame, queries: Queries) -> DataFrame:
 
     `events` needs the columns position, type and tags. `queries` is a mapping from a name to a
     `Query`, or to an `AppendCondition` for its query and its `after`; or a DataFrame with the columns
-    query_id and query (as `Query.to_json` writes it) and, if wanted, after and upto.
+    query_id and query (as `Query.to_json` writes it) and, if wanted, after and up_to.
     """
     for name in ("position", "type", "tags"):
         if name not in events.columns:
@@ -107,7 +107,7 @@ def _exactly() -> Column:
         (any_type | F.array_contains(F.col("item_types"), F.col("type")))
         & all_tags
         & (F.col("item_after").isNull() | (F.col("position") > F.col("item_after")))
-        & (F.col("item_upto").isNull() | (F.col("position") <= F.col("item_upto")))
+        & (F.col("item_up_to").isNull() | (F.col("position") <= F.col("item_up_to")))
     )
 
 
@@ -146,7 +146,7 @@ def _items_of(queries: Iterable[Mapping[str, Any]], common: Mapping[str, int]) -
                         "item_types": sorted(item.types),
                         "item_tags": sorted(item.tags),
                         "item_after": given["after"],
-                        "item_upto": given["upto"],
+                        "item_up_to": given["up_to"],
                     }
                 )
     return pa.RecordBatch.from_pylist(rows, schema=ITEMS)
@@ -165,12 +165,12 @@ def _checked(queries: DataFrame) -> DataFrame:
     for name in ("query_id", "query"):
         if name not in queries.columns:
             raise InvalidInput("queries", f"the column {name!r} is missing; a query has a name and a JSON text")
-    after, upto = (
+    after, up_to = (
         F.col(name).cast("decimal(38,0)") if name in queries.columns else F.lit(None).cast("decimal(38,0)")
-        for name in ("after", "upto")
+        for name in ("after", "up_to")
     )
     return queries.select(
-        F.col("query_id").cast("string"), F.col("query").cast("string"), after.alias("after"), upto.alias("upto")
+        F.col("query_id").cast("string"), F.col("query").cast("string"), after.alias("after"), up_to.alias("up_to")
     )
 
 
@@ -186,5 +186,5 @@ def _from_mapping(queries: Mapping[str, Query | AppendCondition]) -> list[Mappin
         if not isinstance(given, (Query, AppendCondition)):
             raise InvalidInput(f"queries[{name!r}]", f"a Query is needed, not {type(given).__name__}")
         query, after = (given, None) if isinstance(given, Query) else (given.fail_if_events_match, given.after)
-        rows.append({"query_id": name, "query": query.to_json(), "after": after, "upto": None})
+        rows.append({"query_id": name, "query": query.to_json(), "after": after, "up_to": None})
     return rows

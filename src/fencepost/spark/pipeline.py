@@ -4,8 +4,9 @@
     def results(spark, folder) -> dict[str, DataFrame]: ...        # optional
 
 The module is plain PySpark. In a run that ends, each query ends before the next one is started, so that it finds what
-the previous one has written. In a run that continues, the next query is started when the previous one has caught up;
-all queries run until one fails or the user presses Ctrl-C. The progress that is shown is Spark's own.
+the previous one has written. In a run that continues, the next query is started when the previous one has completed a
+batch; all queries run until one fails or the user presses Ctrl-C. tests/spark/test_pipeline.py checks this.
+The progress that is shown is Spark's own.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from ..engine import pause
 from ..errors import InvalidInput, StoreError
-from ..interrupts import pause
 from .basics import address_of, local_path
-from .session import interruptible
+from .spark_session import interruptible
 
 LOOK_EVERY_S: Final = 0.2
 PIPELINE: Final = "pipeline"
@@ -68,6 +69,8 @@ class QueryProgress:
                 self.seconds += dict(progress.durationMs).get("triggerExecution", 0) / 1_000
             self.lag = _lag(progress)
         self.running = self.query.isActive
+        failure = None if self.running else self.query.exception()
+        self.error = None if failure is None else first_lines(str(failure))
 
 
 @dataclass
@@ -186,13 +189,17 @@ def _started(
 
 
 def _follow(running: Run, watch: Watch | None, *, once: bool) -> None:
-    """Wait until the newest query has ended, or has caught up for the first time."""
+    """Wait until the newest query has ended; in a run that continues, until it has completed a batch or has none.
+
+    It may never catch up, because others append meanwhile.
+    """
     newest = running.queries[-1]
     while newest.query.isActive:
         _look(running, watch)
         status = newest.query.status
         waits = not status["isTriggerActive"] and not status["isDataAvailable"]
-        if not once and waits and status["message"].startswith("Waiting"):
+        idle = waits and status["message"].startswith("Waiting")
+        if not once and (idle or newest.query.lastProgress is not None):
             break
     _raise_failure(newest)
 

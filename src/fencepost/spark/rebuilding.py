@@ -19,12 +19,11 @@ from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ..consumers import ReadModel
-from ..consumers.handing_over import Builder
+from .. import EventStore
+from .. import open as open_store
+from ..consumers import Builder, ReadModel
 from ..decisions import Projection
 from ..errors import InvalidInput
-from ..opening import open as open_store
-from ..store import EventStore
 from .basics import Store, bounds_of
 from .folding import POSITION, STATE, Folder, Plan, Saved, log_of
 
@@ -39,7 +38,7 @@ def rebuild(
     model: ReadModel,
     store: Store,
     *,
-    upto: int | None = None,
+    up_to: int | None = None,
     partitions: int | None = None,
     control: EventStore | None = None,
     on_progress: Callable[[int], None] | None = None,
@@ -47,18 +46,18 @@ def rebuild(
     """Build the table of a new version of the read model with Spark. Returns the position that it has reached.
 
     `store` is the address of the log, and `control` the store of the records about consumers, if it is another one.
-    The table is built up to the present head, or `upto`. A process that runs the read model waits meanwhile; the
+    The table is built up to the present head, or `up_to`. A process that runs the read model waits meanwhile; the
     version before stays published until the new one has caught up. `on_progress` gets the number of rows written.
     """
     if not isinstance(model, ReadModel):
         raise InvalidInput("model", f"a ReadModel is needed, not {type(model).__name__}")
     plan = replace(Plan.of(model.projection, model.columns.keys, schema=NO_COLUMNS), state=StructType([]))
-    address, upto = bounds_of(store, upto)
+    address, up_to = bounds_of(store, up_to)
     if address.kind.has_wide_positions:
         raise InvalidInput("store", f"positions of {address} do not fit into the checkpoint of an SQL database")
     with open_store(address) as opened, Builder(model, opened, control=control) as builder:
-        log = log_of(spark, address, plan, upto=opened.head() if upto is None else upto)
-        if builder.reached >= log.upto:
+        log = log_of(spark, address, plan, up_to=opened.head() if up_to is None else up_to)
+        if builder.reached >= log.up_to:
             return builder.reached
         folded = Folder(plan, log.position, saving=True).folded(log.rows, partitions)
         # Folded as a whole before the first row is written: a fold that fails changes nothing.
@@ -68,8 +67,8 @@ def rebuild(
             builder.write(_projections(model, rows.toLocalIterator(), on_progress))
         finally:
             rows.unpersist()
-        builder.finish(log.upto)
-        return log.upto
+        builder.finish(log.up_to)
+        return log.up_to
 
 
 def _projections(

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
 
-from ..consumers import TypesChecked, Unreadable
-from ..consumers.checking import MOST_FAILURES, Trial
-from ..model import SequencedEvent, checked_position
+from .. import SequencedEvent
+from ..consumers import MOST_FAILURES, Trial, TypesChecked, Unreadable
+from ..engine import checked_position
 from .basics import Shipped, Store, arrow_schema, bounds_of, over_tasks, parallelism, position_type, shipped
 from .scanning import Scan, Selection, partition, scan_of, to_spark
 
@@ -33,7 +33,7 @@ def check_types(
     classes: Iterable[type],
     *,
     after: int = 0,
-    upto: int | None = None,
+    up_to: int | None = None,
     sample: int = 1,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> TypesChecked:
@@ -45,11 +45,11 @@ def check_types(
     given = list(classes)
     trial = Trial(given, sample)
     checked_position(after, "after")
-    address, upto = bounds_of(store, upto)
+    address, up_to = bounds_of(store, up_to)
     scan, position = scan_of(address), position_type(address)
     with scan.open() as opened:
         head = opened.head()
-        end = head if upto is None else min(upto, head)
+        end = head if up_to is None else min(up_to, head)
         parts = partition(scan, opened, Selection(after, end, types=frozenset(trial.declared)))
     decode = partial(_decode, scan, tuple(map(shipped, given)), sample, position)
     at_once = max(parallelism(spark), -(-len(parts) // ROUNDS))
@@ -61,7 +61,7 @@ def check_types(
             else:
                 trial.unreadable.append(Unreadable(int(row["position"]), row["type"], row["reason"]))
         if on_progress is not None:
-            on_progress(chosen[-1].upto, end)
+            on_progress(chosen[-1].up_to, end)
         if len(trial.unreadable) >= MOST_FAILURES:
             break
     return TypesChecked(trial.decoded, sorted(trial.unreadable, key=lambda each: each.position)[:MOST_FAILURES])

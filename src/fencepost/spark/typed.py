@@ -27,13 +27,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
-from ..decisions.codecs import json_codec
-from ..decisions.errors import EventUnreadable
-from ..decisions.events import Declaration, declaration_of
-from ..decisions.hints import alternatives
-from ..decisions.upcasting import VERSION
+from .. import SequencedEvent
+from ..decisions import EventUnreadable
+from ..decisions.inspection import VERSION, Declaration, alternatives, declaration_of, json_codec
 from ..errors import InvalidInput
-from ..model import SequencedEvent
 from .basics import Shipped, Snapshot, Store, position_column, reporting, shipped, tag_values
 from .folding import type_of
 from .frames import Folder, events, prefix_of

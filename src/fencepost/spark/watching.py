@@ -23,7 +23,7 @@ from uuid import uuid4
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from ..interrupts import Wakeup
+from ..engine import Wakeup
 
 DRAW_EVERY_S: Final = 0.2
 BAR_WIDTH: Final = 24

@@ -23,8 +23,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from ... import Query, QueryItem
+from ...engine import MAX_ITEMS, RecordedAppend
 from ...errors import InvalidInput
-from ...model import MAX_ITEMS, Query, QueryItem, RecordedAppend
 from ..basics import reporting
 from ..matching import match
 from ..scanning import stored_appends

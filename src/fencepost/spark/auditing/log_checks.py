@@ -5,33 +5,22 @@ Each check returns sentences that describe the problems, at most `NAMED` of them
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from itertools import chain, islice, pairwise
-from typing import Any, Final
-from uuid import UUID
+from typing import Final
 
-import msgspec
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from ...address import LAKE, POSTGRES, Address
-from ...core.engine import SupportsRecord
-from ...store import EventStore
-from ..basics import Snapshot, over_tasks, ranges
+from ... import EventStore
+from ...engine import POSTGRES, SQLITE, Address, SupportsRecordedAppends, engine_of
+from ..basics import Snapshot
 from ..lake import verify as verify_lake
-from ..scanning import Scan, SqliteScan
+from ..lake_kind import LAKE
 from .boundaries import LONGEST
 
 NAMED: Final = 100  # problems of a kind; a damaged store could have millions
 NO_CHECKSUMS: Final = "none of ours"
 BLOCK: Final = 10_000  # positions that are counted together, so that no task sees all of them
-
-DAMAGED: Final = pa.schema(
-    [("position", pa.int64()), ("type", pa.string()), ("tags", pa.list_(pa.string())), ("id", pa.string())]
-)
 
 Found = list[tuple[int, str]]
 
@@ -113,9 +102,10 @@ def _ends_before(blocks: DataFrame) -> DataFrame:
 
 def check_end(store: EventStore, head: int) -> Found:
     """No record may belong to missing events: a record and its events are stored in one transaction."""
-    if not isinstance(store.engine, SupportsRecord):
+    engine = engine_of(store)
+    if not isinstance(engine, SupportsRecordedAppends):
         return []
-    above = list(islice(chain.from_iterable(store.engine.recorded(after=head, upto=LONGEST)), NAMED))
+    above = list(islice(chain.from_iterable(engine.recorded(after=head, up_to=LONGEST)), NAMED))
     head = store.head()  # read last, because other processes may append meanwhile
     return [
         (append.last, f"the append from {append.first} to {append.last} ends above the head, {head}")
@@ -124,92 +114,27 @@ def check_end(store: EventStore, head: int) -> Found:
     ]
 
 
-def check_records(store: EventStore, head: int) -> Found:
-    """The records must agree with their checksums, on engines that have them."""
-    from ...engines.sqlite import SqliteEngine
-
-    if not isinstance(store.engine, SqliteEngine):
-        return []
-    problem = "its record does not agree with its checksum"
-    return [(last, problem) for last in store.engine.unsound_records(upto=head)[:NAMED]]
-
-
-def check_checksums(spark: SparkSession, prefix: Snapshot, scan: Scan) -> tuple[str, Found, bool]:
+def check_checksums(spark: SparkSession, prefix: Snapshot) -> tuple[str, Found, bool]:
     """What was checked, in words; the problems; and whether the lake, if there is one, is sound."""
     if prefix.lake is None:
-        return *_stored_checksums(spark, prefix.address, scan, 0, prefix.upto), True
+        return _stored_checksums(prefix.address), [], True
+    if prefix.address.kind is LAKE:  # `audit` has verified it
+        return "SHA-256 of every file", [], True
     broken = [(0, problem) for problem in verify_lake(spark, prefix.lake.folder)]
-    if prefix.address.kind is LAKE:
-        return "SHA-256 of every file", broken, not broken
-    rest, wrong = _stored_checksums(spark, prefix.address, scan, prefix.lake.upto, prefix.upto)
-    return f"SHA-256 of every file of the lake; after position {prefix.lake.upto}: {rest}", broken + wrong, not broken
+    rest = _stored_checksums(prefix.address)
+    return f"SHA-256 of every file of the lake; after position {prefix.lake.up_to}: {rest}", broken, not broken
 
 
-def _stored_checksums(spark: SparkSession, address: Address, scan: Scan, after: int, upto: int) -> tuple[str, Found]:
-    if isinstance(scan, SqliteScan):
-        wrong = over_tasks(spark, ranges(upto, after=after), partial(_wrong_checksums, scan), "position long")
-        problem = "its content does not agree with its checksum"
-        return "CRC-32 of every event", sorted((row[0], problem) for row in wrong.limit(NAMED).collect())
+def _stored_checksums(address: Address) -> str:
+    if address.kind is SQLITE:  # a page that does not agree ends the audit with StoreCorrupt
+        return "SQLite's own, of every page that is read"
     if address.kind is POSTGRES:
-        from ...engines.postgres import psycopg
+        import psycopg  # of the extra with which the store was opened
 
         with psycopg.connect(address.location) as connection:
             row = connection.execute("SHOW data_checksums").fetchone()
-        return f"{NO_CHECKSUMS}; the server's checksums of pages are {row[0] if row else 'unknown'}", []
-    return f"{NO_CHECKSUMS}; the engine has its own", []
-
-
-def damaged_events(spark: SparkSession, scan: SqliteScan, head: int) -> DataFrame:
-    """The events of a file with wrong checksums; bytes that are not text are replaced.
-
-    So the rest of the audit can continue; the damaged events are reported already.
-    """
-    return over_tasks(spark, ranges(head), partial(_damaged, scan), from_arrow_schema(DAMAGED))
-
-
-def _wrong_checksums(scan: SqliteScan, range: tuple[int, int]) -> Iterator[pa.RecordBatch]:
-    for rows in _checked_rows(scan, range):
-        wrong = [row[0] for row in rows if not _is_sound(*row)]
-        if wrong:
-            yield pa.RecordBatch.from_arrays([pa.array(wrong, pa.int64())], names=["position"])
-
-
-def _checked_rows(scan: SqliteScan, range: tuple[int, int]) -> Iterator[Iterator[tuple[Any, ...]]]:
-    for stored in scan.with_checksums(*range):
-        yield zip(*(column.to_pylist() for column in stored.columns), strict=True)
-
-
-def _is_sound(
-    position: int, type: bytes, tags: bytes, data: bytes, recorded_at: int, id: bytes, metadata: bytes, right: int
-) -> bool:
-    from ...engines.sqlite.checksums import is_sound
-
-    try:
-        texts = (type.decode(), tags.decode(), metadata.decode() or None)
-    except UnicodeDecodeError:  # checksums cover text
-        return False
-    return is_sound((position, texts[0], texts[1], data, recorded_at, id or None, texts[2], right))
-
-
-def _damaged(scan: SqliteScan, range: tuple[int, int]) -> Iterator[pa.RecordBatch]:
-    for rows in _checked_rows(scan, range):
-        shown = [
-            {
-                "position": position,
-                "type": type.decode(errors="replace"),
-                "tags": _tags(tags),
-                "id": str(UUID(bytes=id)) if len(id) == 16 else None,
-            }
-            for position, type, tags, _, _, id, *_ in rows
-        ]
-        yield pa.RecordBatch.from_pylist(shown, schema=DAMAGED)
-
-
-def _tags(text: bytes) -> list[str]:
-    try:
-        return msgspec.json.decode(text.decode(errors="replace"), type=list[str])
-    except msgspec.DecodeError:
-        return []
+        return f"{NO_CHECKSUMS}; the server's checksums of pages are {row[0] if row else 'unknown'}"
+    return f"{NO_CHECKSUMS}; the engine has its own"
 
 
 def _repeated(events: DataFrame, block: int) -> Found:

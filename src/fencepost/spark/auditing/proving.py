@@ -11,19 +11,20 @@ more types than their events ever had.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ...address import LAKE, Address
-from ...store import EventStore
+from ...engine import Address
 from ..basics import Snapshot, Store, bounds_of, position_column
 from ..frames import Folder
 from ..frames import events as events_of
-from ..scanning import Scan, SqliteScan, recorded, scan_of, snapshot
+from ..lake import verify
+from ..lake_kind import LAKE
+from ..scanning import SqliteScan, recorded, scan_of, snapshot
 from .boundaries import UNREADABLE, answered, matched_items, questions_of
 from .log_checks import (
     NO_CHECKSUMS,
@@ -33,8 +34,6 @@ from .log_checks import (
     check_end,
     check_ids,
     check_positions,
-    check_records,
-    damaged_events,
 )
 
 NAMED: Final = 100  # the most violations of conditions that are listed; `refuted` counts all
@@ -121,33 +120,31 @@ def audit(
     spark: SparkSession,
     store: Store,
     *,
-    upto: int | None = None,
+    up_to: int | None = None,
     lake: Folder | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> Audit:
-    """Check the log up to its head or `upto`, and prove every condition that was recorded with it.
+    """Check the log up to its head or `up_to`, and prove every condition that was recorded with it.
 
     With the folder of a `lake` of the same log, the audit is of the lake's files, as far as they go, and of the store
     for the rest: what the store holds up to the lake's position is not checked.
     """
     say = on_progress or (lambda doing: None)
-    address, upto = bounds_of(store, upto)
+    address, up_to = bounds_of(store, up_to)
     scan = scan_of(address)
-    with _opened(scan) as opened:
-        head = opened.head() if upto is None else min(opened.head(), upto)
-        damaged_records = check_records(opened, head)
-        above = check_end(opened, head) if upto is None else []
+    if address.kind is LAKE and (broken := verify(spark, address.path)):
+        return _of_damaged_lake(spark, broken)
+    with scan.open() as opened:
+        head = opened.head() if up_to is None else min(opened.head(), up_to)
+        above = check_end(opened, head) if up_to is None else []
     prefix = _prefix(store, address, head, lake)
     columns = f"{position_column(address)}, type string, tags array<string>, id string"
-    say("checksums")  # first, because a damaged event may also be unreadable
+    say("checksums")
     found: dict[str, Found] = {}
-    checksums, found["checksum"], lake_is_sound = check_checksums(spark, prefix, scan)
+    checksums, found["checksum"], lake_is_sound = check_checksums(spark, prefix)
     if not lake_is_sound:
         prefix = replace(prefix, lake=None)  # Spark's own reader would fail; ours reports the damage
-    if isinstance(scan, SqliteScan) and found["checksum"]:
-        events = damaged_events(spark, scan, head)
-    else:
-        events = events_of(spark, prefix, columns=columns)
+    events = events_of(spark, prefix, columns=columns)
     # Several checks use these, and reading them takes most of the time.
     events.persist()
     appends = recorded(spark, prefix).persist()
@@ -170,8 +167,6 @@ def audit(
         conditions = described(proofs.where(is_readable), questions)
         found |= _refuted(conditions) if failed else {}
         found["record"] = _unreadable(questions) if unreadable else []
-        named = {position for position, _ in found["record"]}
-        found["record"] += [record for record in damaged_records if record[0] not in named]
     finally:
         events.unpersist()
         appends.unpersist()
@@ -191,16 +186,34 @@ def audit(
     )
 
 
+def _of_damaged_lake(spark: SparkSession, broken: Sequence[str]) -> Audit:
+    """A damaged lake is the finding. What its other files say is not checked, because nothing could be proven by it."""
+    appends = spark.createDataFrame([], "first long, last long, conditions string, unless string")
+    questions = questions_of(appends)
+    events = spark.createDataFrame([], "position long, type string, tags array<string>, id string")
+    pairs = matched_items(events, questions)
+    conditions = described(proofs_of(pairs, questions), questions)
+    return Audit(
+        head=0,
+        events=0,
+        appends=0,
+        covered=0,
+        proven=0,
+        checksums="SHA-256 of every file; nothing else was checked, because the lake is damaged",
+        violations=tuple(Violation("checksum", 0, problem) for problem in broken[:NAMED]),
+        refuted=0,
+        conditions=conditions,
+        boundaries=_boundaries(conditions),
+        wider=_wider(pairs, questions, 0),
+        _kept=(),
+    )
+
+
 def _prefix(store: Store, address: Address, head: int, lake: Folder | None) -> Snapshot:
     """What is audited. The lake that the session names for the store is not used: an audit is of what it is told."""
     if lake is not None or address.kind is LAKE or isinstance(store, Snapshot):
-        return snapshot(store, upto=head, lake=lake)
+        return snapshot(store, up_to=head, lake=lake)
     return Snapshot(address, head)
-
-
-def _opened(scan: Scan) -> EventStore:
-    """The store, even if it is damaged: the audit reports the damage."""
-    return scan.open_unchecked() if isinstance(scan, SqliteScan) else scan.open()
 
 
 def proofs_of(pairs: DataFrame, questions: DataFrame) -> DataFrame:

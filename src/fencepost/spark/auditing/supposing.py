@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ... import Query
 from ...errors import FencepostError, InvalidInput, StoreCorrupt
-from ...model import Query
 from ..basics import Store, position_column
 from ..frames import Folder, prefix_of
 from ..frames import events as events_of
@@ -28,7 +28,7 @@ class WhatIf:
 
 
 def what_if(
-    spark: SparkSession, store: Store, boundary: Boundary, *, upto: int | None = None, lake: Folder | None = None
+    spark: SparkSession, store: Store, boundary: Boundary, *, up_to: int | None = None, lake: Folder | None = None
 ) -> WhatIf:
     """How many recorded decisions would have conflicted, had `boundary` been the query of their condition.
 
@@ -42,7 +42,7 @@ def what_if(
     """
     if not isinstance(boundary, Query) and not callable(boundary):
         raise InvalidInput("boundary", f"a Query or a function is needed, not {type(boundary).__name__}")
-    prefix = prefix_of(spark, store, upto=upto, lake=lake)
+    prefix = prefix_of(spark, store, up_to=up_to, lake=lake)
     address = prefix.address
     columns = f"{position_column(address)}, type string, tags array<string>"
     events = events_of(spark, prefix, columns=columns)

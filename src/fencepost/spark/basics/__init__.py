@@ -6,14 +6,13 @@
     batches     streams whose batches are ranges of positions, which the caller reads
     tasks       ranges of positions over tasks: one input for each task, batches back, or an error as one sentence
     shipping    classes of events and projections, imported by name in the workers
-    locking     one process at a time, by a lock on a file; work that begins again
 
 These modules depend on no other part, and every other part may import from here.
 """
 
 from __future__ import annotations
 
-from ...engines.lake.paths import absolute_lake, local_path
+from ..location import absolute_location, local_path
 from .batches import Batch, follow_ranges
 from .columns import (
     TYPES,
@@ -24,7 +23,6 @@ from .columns import (
     position_type,
     tag_values,
 )
-from .locking import PATIENCE_S, changing, locked
 from .options import READING, Options, parse
 from .places import LakePart, Snapshot, Store, address_of, bounds_of, place_of
 from .shipping import Shipped, shipped
@@ -32,7 +30,6 @@ from .tasks import LINES, default_parts, entries_in, even_borders, line_of, over
 
 __all__ = [
     "LINES",
-    "PATIENCE_S",
     "READING",
     "TYPES",
     "Batch",
@@ -41,11 +38,10 @@ __all__ = [
     "Shipped",
     "Snapshot",
     "Store",
-    "absolute_lake",
+    "absolute_location",
     "address_of",
     "arrow_schema",
     "bounds_of",
-    "changing",
     "check_narrowed",
     "default_parts",
     "entries_in",
@@ -54,7 +50,6 @@ __all__ = [
     "full_schema",
     "line_of",
     "local_path",
-    "locked",
     "over_tasks",
     "parallelism",
     "parse",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ...address import Address
+from ...engine import Address
 from .columns import range_columns
 from .places import place_of
 
@@ -27,11 +27,11 @@ AT_ONCE: Final = {"processingTime": "0 seconds"}  # the next batch begins as soo
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch of a stream: the events with after < position <= upto. `id` is Spark's number of the batch."""
+    """A batch of a stream: the events with after < position <= up_to. `id` is Spark's number of the batch."""
 
     id: int
     after: int
-    upto: int
+    up_to: int
 
 
 def follow_ranges(

@@ -31,7 +31,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from ...address import Address
+from ...engine import Address
 from ...errors import InvalidInput
 from .options import Options
 

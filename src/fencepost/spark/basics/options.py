@@ -18,11 +18,10 @@ from typing import Any, Final
 
 import msgspec
 
-from ...address import Address
-from ...engines.lake.paths import local_path
+from ... import AppendCondition, Query
+from ...engine import Address, checked_position, has_secret
 from ...errors import InvalidInput
-from ...model import AppendCondition, Query, checked_position
-from ...redaction import has_secret
+from ..location import local_path
 from .places import address_from, address_of
 
 READING: Final = (
@@ -60,7 +59,7 @@ class Options:
     store: Address
     after: int = 0
     from_head: bool = False  # a stream that starts with the next event that is appended
-    upto: int | None = None
+    up_to: int | None = None
     query: Query = EVERYTHING
     types: frozenset[str] | None = None
     partitions: int | None = None
@@ -179,7 +178,7 @@ def _not_empty(text: str, name: str) -> str:
 
 # The field of `Options` for each option, and the function that makes its value from the text and the option's name.
 FIELDS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
-    "upTo": ("upto", _position),
+    "upTo": ("up_to", _position),
     "query": ("query", partial(_from_json, Query)),
     "types": ("types", _types),
     "partitions": ("partitions", partial(_count, most=MAX_PARTITIONS)),

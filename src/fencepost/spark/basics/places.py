@@ -12,24 +12,26 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from ...address import LAKE, Address
-from ...engines.lake.entries import LakeFile
-from ...engines.lake.paths import lake_location, local_path
+from ...engine import Address, checked_position
 from ...errors import InvalidInput
-from ...model import checked_position
+from ..lake_kind import LAKE
+from ..location import local_path, location_of
+
+if TYPE_CHECKING:  # workers need neither deltalake nor the reader of Parquet
+    from ..lake_engine.files import LakeFile
 
 _kept: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
 class LakePart:
-    """The beginning of a log, up to `upto`, as files of a lake. A file in the list never changes."""
+    """The beginning of a log, up to `up_to`, as files of a lake. A file in the list never changes."""
 
     folder: str  # or the URL of a prefix in an object store
     files: tuple[LakeFile, ...]
-    upto: int
+    up_to: int
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,13 @@ class Snapshot:
     """
 
     address: Address
-    upto: int
+    up_to: int
     lake: LakePart | None = None
 
     @property
     def options(self) -> dict[str, str]:
         """The options of `spark.read.format("fencepost")` for this snapshot; that format reads the store alone."""
-        return {**place_of(self.address), "upTo": str(self.upto)}
+        return {**place_of(self.address), "upTo": str(self.up_to)}
 
 
 Store: TypeAlias = str | os.PathLike[str] | Address | Snapshot
@@ -61,14 +63,14 @@ def address_of(store: Store) -> Address:
         if scheme == "file":
             return Address.parse(Path(local_path(store, "store"))).absolute()
         if scheme in LAKE.schemes:
-            store = f"{scheme}:{lake_location(rest, 'store')}"
+            store = f"{scheme}:{location_of(rest, 'store')}"
     return Address.parse(store).absolute()
 
 
-def bounds_of(store: Store, upto: int | None) -> tuple[Address, int | None]:
+def bounds_of(store: Store, up_to: int | None) -> tuple[Address, int | None]:
     """The address, and the position that reads must not pass, if there is one."""
-    limits = [store.upto] if isinstance(store, Snapshot) else []
-    limits += [] if upto is None else [checked_position(upto, "upto")]
+    limits = [store.up_to] if isinstance(store, Snapshot) else []
+    limits += [] if up_to is None else [checked_position(up_to, "up_to")]
     return address_of(store), min(limits, default=None)
 
 

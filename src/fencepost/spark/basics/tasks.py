@@ -79,11 +79,11 @@ def parallelism(spark: SparkSession) -> int:
     return max(1, spark.sparkContext.defaultParallelism) if isinstance(spark, SparkSession) else 4
 
 
-def ranges(upto: int, *, after: int = 0) -> list[tuple[int, int]]:
-    """The positions above `after` and up to `upto` as ranges (after, upto), one for each task."""
-    if after >= upto > 0:
+def ranges(up_to: int, *, after: int = 0) -> list[tuple[int, int]]:
+    """The positions above `after` and up to `up_to` as ranges (after, up_to), one for each task."""
+    if after >= up_to > 0:
         return []
-    return list(pairwise([after, *even_borders(after, upto, default_parts(upto - after)), upto]))
+    return list(pairwise([after, *even_borders(after, up_to, default_parts(up_to - after)), up_to]))
 
 
 def default_parts(events: int) -> int:
@@ -93,7 +93,7 @@ def default_parts(events: int) -> int:
     return max(os.cpu_count() or 1, -(-events // LARGE_EVENTS))
 
 
-def even_borders(after: int, upto: int, parts: int) -> list[int]:
+def even_borders(after: int, up_to: int, parts: int) -> list[int]:
     """Positions that cut the range into equal parts; without gaps that is an equal number of events."""
-    span = upto - after
+    span = up_to - after
     return sorted({after + span * part // parts for part in range(1, parts)})

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from .fold import Folder, Saved, fold
 from .log import Log, log_of
-from .plan import BEFORE, ERROR, POSITION, STATE, UPTO, OnError, Plan, refuse_names
+from .plan import ERROR, POSITION, STATE, UPTO, OnError, Plan, refuse_names
 from .states import type_of
 
 __all__ = [
-    "BEFORE",
     "ERROR",
     "POSITION",
     "STATE",

@@ -23,11 +23,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
+from ... import SequencedEvent
 from ...decisions import EventUnreadable, Projection
-from ...decisions.snapshots import Snapshot, encode_state, restore
-from ...decisions.upcasting import VERSION
+from ...decisions.inspection import VERSION, Snapshot, encode_state, restore
 from ...errors import InvalidInput
-from ...model import SequencedEvent
 from ..basics import reporting
 from ..frames import Folder as LakeFolder
 from ..scanning import values
@@ -45,16 +44,16 @@ def fold(
     *,
     by: str | Sequence[str],
     after: int = 0,
-    upto: int | None = None,
+    up_to: int | None = None,
     keys: Sequence[Any] | None = None,
     on_error: OnError = "fail",
     schema: str | StructType | None = None,
     partitions: int | None = None,
     lake: LakeFolder | None = None,
 ) -> DataFrame:
-    """One row for each key that an event concerns: the key, the state's fields, `position`, `upto`.
+    """One row for each key that an event concerns: the key, the state's fields, `position`, `up_to`.
 
-    `position` is that of the last event of the key, `upto` how far the log was folded. `store` is an
+    `position` is that of the last event of the key, `up_to` how far the log was folded. `store` is an
     address, a lake (`lake:<folder>`), a snapshot or a DataFrame of events. `by` names the tag, or the tags, that
     the projection is scoped by; with `keys` only their events are read. `lake` is the folder of a lake of the same
     log, which Spark reads as far as it goes.
@@ -63,9 +62,9 @@ def fold(
     ends before that event, and the column `error` says why.
     """
     plan = Plan.of(projection, by, on_error=on_error, schema=schema)
-    log = log_of(spark, store, plan, after=after, upto=upto, keys=keys, lake=lake)
+    log = log_of(spark, store, plan, after=after, up_to=up_to, keys=keys, lake=lake)
     folded = Folder(plan, log.position).folded(log.rows, partitions)
-    return folded.withColumn(UPTO, F.lit(log.upto).cast(log.position))
+    return folded.withColumn(UPTO, F.lit(log.up_to).cast(log.position))
 
 
 @dataclass(frozen=True)
@@ -75,13 +74,10 @@ class Folder:
     plan: Plan
     position: DataType
     saving: bool = False  # for a view: only changed keys, with the state to continue from
-    recording: bool = False  # for a view that records changes: also each key's row before this fold
 
     @property
     def schema(self) -> StructType:
         """The columns of the rows that this fold returns."""
-        if self.recording:
-            return self.plan.recorded_schema(self.position)
         return self.plan.saved_schema(self.position) if self.saving else self.plan.folded_schema(self.position)
 
     def folded(self, rows: DataFrame, partitions: int | None) -> DataFrame:
@@ -101,16 +97,13 @@ class Work:
     def __init__(self, folder: Folder) -> None:
         self._plan = plan = folder.plan
         self._projection: Any = plan.projection.load()
-        self._saving = folder.saving or folder.recording
-        self._recording = folder.recording
+        self._saving = folder.saving
         self._schema = to_arrow_schema(folder.schema, timezone="UTC")
         hints = self._projection.definition.scope_types
         self._converts = [_from_tag(plain_hint(hints[parameter])) for parameter in plan.scope]
         self._names = plan.state.names
         fields = [self._schema.field(name) for name in self._names]
         self._conversions = [conversion(field.type) for field in fields]
-        self._row_names = plan.row_schema(folder.position).names
-        self._before: list[Any] | None = None  # the row of the current key as it was saved
         self._done: list[tuple[Any, ...]] = []
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -182,10 +175,9 @@ class Work:
                 raise InvalidInput(f"tag {f'{tag}:{text}'!r:.80}", f"it does not fit the scope: {problem}") from None
         projection: Any = self._projection(*made)
         error: str | None = None
-        for position, data in saved:  # of several layers; the newest is last
+        for position, data in saved:
             ended_by = Saved.restored(projection, position, data)
             error = error or ended_by
-        self._before = self._row(projection, error) if self._recording and saved else None
         return projection, error
 
     def _close(self, key: Any, saved: Sequence[tuple[int, bytes]], projection: Any, error: str | None) -> None:
@@ -197,9 +189,7 @@ class Work:
         row = [getattr(projection, parameter) for parameter in self._plan.scope]
         row += self._row(projection, error)
         if self._saving:
-            row += [*key, msgspec.json.encode(Saved(msgspec.Raw(encode_state(projection)), error))]
-        if self._recording:
-            row.append(None if self._before is None else dict(zip(self._row_names, self._before, strict=True)))
+            row += [*key, msgspec.json.encode(Saved(encode_state(projection), error))]
         self._done.append(tuple(row))
 
     def _row(self, projection: Any, error: str | None) -> list[Any]:
@@ -229,14 +219,14 @@ class Work:
 class Saved(msgspec.Struct):
     """The state of a key that a view keeps, to continue from."""
 
-    state: msgspec.Raw
+    state: bytes
     error: str | None = None
 
     @staticmethod
     def restored(projection: Projection, position: int, data: bytes) -> str | None:
         """Put the saved state into the projection; returns the error at which its fold ended, if any."""
         saved = msgspec.json.decode(data, type=Saved)
-        restore(projection, Snapshot(position, b"", bytes(saved.state)))
+        restore(projection, Snapshot(position, b"", saved.state))
         return saved.error
 
 

@@ -20,12 +20,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType
 
+from ... import Query, QueryItem
 from ...decisions import Projection
-from ...decisions.projections import items_of, query_of
-from ...decisions.tags import tag_text
-from ...decisions.upcasting import VERSION
+from ...decisions.inspection import VERSION, items_of, query_of, tag_text
+from ...engine import MAX_BUCKETS, checked_position
 from ...errors import InvalidInput
-from ...model import MAX_BUCKETS, Query, QueryItem, checked_position
 from ..basics import Snapshot, Store, arrow_schema, over_tasks, position_type, tag_values
 from ..frames import Folder, lake_frame, matches, prefix_of
 from ..scanning import Scan, Selection, partition, scan_of, to_spark
@@ -39,10 +38,10 @@ WHOLE: Final = ("recorded_at", "id")  # also needed if handlers take the stored 
 
 @dataclass(frozen=True)
 class Log:
-    """The events to fold, as rows with keys: those with after < position <= upto."""
+    """The events to fold, as rows with keys: those with after < position <= up_to."""
 
     rows: DataFrame
-    upto: int
+    up_to: int
     position: DataType  # of the column
 
 
@@ -52,21 +51,21 @@ def log_of(
     plan: Plan,
     *,
     after: int = 0,
-    upto: int | None = None,
+    up_to: int | None = None,
     keys: Sequence[Any] | None = None,
     lake: Folder | None = None,
 ) -> Log:
     checked_position(after, "after")
-    if upto is not None:
-        checked_position(upto, "upto")
+    if up_to is not None:
+        checked_position(up_to, "up_to")
     query = _query(plan.projection.load(), keys)
     if isinstance(store, DataFrame):
-        frame, end = _of_frame(store, plan, after, upto)
+        frame, end = _of_frame(store, plan, after, up_to)
         position = frame.schema[POSITION].dataType
         rows = _keyed(frame, plan)
     else:
-        prefix = prefix_of(spark, store, upto=upto, lake=lake)
-        end, position = prefix.upto, position_type(prefix.address)
+        prefix = prefix_of(spark, store, up_to=up_to, lake=lake)
+        end, position = prefix.up_to, position_type(prefix.address)
         rows = _of_prefix(spark, prefix, plan, after, query)
     if keys is not None:
         wanted = sorted({_tag_values(key) for key in keys})
@@ -78,17 +77,17 @@ def _needed(plan: Plan) -> tuple[str, ...]:
     return (*NEEDED, *WHOLE) if plan.whole else NEEDED
 
 
-def _of_frame(frame: DataFrame, plan: Plan, after: int, upto: int | None) -> tuple[DataFrame, int]:
+def _of_frame(frame: DataFrame, plan: Plan, after: int, up_to: int | None) -> tuple[DataFrame, int]:
     for name in _needed(plan):
         if name not in frame.columns:
             raise InvalidInput("store", f"the column {name!r} is missing; a fold needs it")
     within = frame.where(F.col(POSITION) > F.lit(after))
-    if upto is not None:
-        within = within.where(F.col(POSITION) <= F.lit(upto))
+    if up_to is not None:
+        within = within.where(F.col(POSITION) <= F.lit(up_to))
     else:
         found = within.agg(F.max(POSITION)).collect()[0][0]
-        upto = after if found is None else int(found)
-    return within.withColumn("data", F.col("data").cast("binary")), upto
+        up_to = after if found is None else int(found)
+    return within.withColumn("data", F.col("data").cast("binary")), up_to
 
 
 def _query(projection: type[Projection], keys: Sequence[Any] | None) -> Query | None:
@@ -134,14 +133,14 @@ def _of_prefix(spark: SparkSession, prefix: Snapshot, plan: Plan, after: int, qu
         if frame is not None:
             found = frame if query is None else frame.where(matches(query))
             past = _keyed(found.withColumn(POSITION, F.col(POSITION).cast(position)), plan)
-        after = max(after, prefix.lake.upto)
-        if past is not None and after >= prefix.upto:
+        after = max(after, prefix.lake.up_to)
+        if past is not None and after >= prefix.up_to:
             return past
     scan = scan_of(prefix.address)
     definition = plan.projection.load().definition
     types = definition.types if definition.every is None else None
     with scan.open() as opened:
-        wanted = Selection(after, prefix.upto, Query.all() if query is None else query, types)
+        wanted = Selection(after, prefix.up_to, Query.all() if query is None else query, types)
         parts = partition(scan, opened, wanted)
     rest = over_tasks(spark, parts, partial(_read, scan, plan, position), plan.rows_schema(position))
     return rest if past is None else past.union(rest)

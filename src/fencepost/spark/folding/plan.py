@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args, get_orig
 from pyspark.sql.types import ArrayType, BinaryType, DataType, LongType, MapType, StringType, StructField, StructType
 
 from ...decisions import DefinitionError, Projection
-from ...decisions.hints import alternatives
+from ...decisions.inspection import alternatives
 from ...errors import InvalidInput
 from ..basics import Shipped, shipped
 from .states import state_schema, type_of
@@ -21,10 +21,9 @@ from .states import state_schema, type_of
 OnError: TypeAlias = Literal["fail", "skip", "column"]
 
 POSITION: Final = "position"
-UPTO: Final = "upto"
+UPTO: Final = "up_to"
 ERROR: Final = "error"
 STATE: Final = "state"
-BEFORE: Final = "before"
 
 
 @dataclass(frozen=True)
@@ -104,10 +103,6 @@ class Plan:
     def row_schema(self, position: DataType) -> StructType:
         """The columns of the fold without those of the key."""
         return StructType(self.folded_schema(position).fields[len(self.scope) :])
-
-    def recorded_schema(self, position: DataType) -> StructType:
-        """The columns that a view keeps if it records changes: also the row before the refresh, null for a new key."""
-        return StructType([*self.saved_schema(position).fields, StructField(BEFORE, self.row_schema(position))])
 
 
 def _check_scope(projection: type[Projection], by: Sequence[str]) -> None:

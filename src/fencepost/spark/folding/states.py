@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 )
 
 from ...decisions import DefinitionError, Projection
-from ...decisions.hints import alternatives
+from ...decisions.inspection import alternatives
 from ...errors import InvalidInput
 
 SIMPLE: Final[dict[Any, DataType]] = {

@@ -17,7 +17,7 @@ from .appends import recorded, stored_appends
 from .arrow import needed, to_spark, values
 from .scan import Scan, partition, scan_of
 from .selection import Selection, narrowed
-from .snapshots import check_same_log, snapshot
+from .snapshots import check_same_log, digest_at, snapshot
 from .sqlite import SqliteScan
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Selection",
     "SqliteScan",
     "check_same_log",
+    "digest_at",
     "narrowed",
     "needed",
     "partition",

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from ...address import LAKE
-from ...engines.lake.columns import RECORDED
-from ...model import RecordedAppend
+from ...engine import RecordedAppend
 from ..basics import Snapshot, over_tasks, ranges
+from ..lake_engine.columns import RECORDED
+from ..lake_kind import LAKE
 from .scan import Scan, scan_of
 
 
@@ -44,12 +44,12 @@ def as_recorded(batch: pa.RecordBatch) -> pa.RecordBatch:
 def recorded(spark: SparkSession, prefix: Snapshot) -> DataFrame:
     """The recorded appends of the prefix: first, last, conditions, unless."""
     if prefix.lake is None or prefix.address.kind is LAKE:
-        return _recorded(spark, scan_of(prefix.address), ranges(prefix.upto))
+        return _recorded(spark, scan_of(prefix.address), ranges(prefix.up_to))
     from .lake import LakeScan
 
-    border = prefix.lake.upto
+    border = prefix.lake.up_to
     past = _recorded(spark, LakeScan(prefix.lake.folder), ranges(border))
-    return past.union(_recorded(spark, scan_of(prefix.address), ranges(prefix.upto, after=border)))
+    return past.union(_recorded(spark, scan_of(prefix.address), ranges(prefix.up_to, after=border)))
 
 
 def _recorded(spark: SparkSession, scan: Scan, parts: Sequence[tuple[int, int]]) -> DataFrame:

@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...engines.lake.columns import values as values
+from ... import SequencedEvent
+from ...engine import encode_moment
 from ...errors import InvalidInput
-from ...model import SequencedEvent, encode_moment
+from ..lake_engine.columns import values as values
 
 LONGEST: Final = 2**63 - 1  # a position that a long holds
 

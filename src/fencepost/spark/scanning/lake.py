@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ...engines.lake.engine import LakeEngine
-from ...engines.lake.files import existing_manifest
-from ...engines.lake.paths import storage_of
-from ...engines.lake.reading import read_files, read_recorded
-from ...model import Query
-from ...store import EventStore
+from ... import EventStore, Query
+from ..lake_engine.engine import LakeEngine
+from ..lake_engine.files import lake_at
+from ..lake_engine.reader import read_files, read_recorded
 from .selection import Selection
 
 
@@ -24,29 +22,27 @@ class LakeScan:
         return EventStore(LakeEngine(self.folder))
 
     def borders(self, store: EventStore, selection: Selection, parts: int) -> Sequence[int]:
-        """Borders by the rows that the manifest counts, because positions may have gaps."""
-        files = [
-            file for file in existing_manifest(self.folder).files if file.overlaps(selection.after, selection.upto)
-        ]
+        """Borders by the rows that the table counts, because positions may have gaps."""
+        files = [file for file in lake_at(self.folder).files if file.overlaps(selection.after, selection.up_to)]
         total = sum(file.rows for file in files)
         borders, seen = [], 0
         for file in files:
             for part in range(1, parts):
                 wanted = total * part // parts
                 if seen < wanted <= seen + file.rows:
-                    border = file.after + (file.upto - file.after) * (wanted - seen) // file.rows
-                    borders.append(min(max(border, selection.after), selection.upto))
+                    border = file.after + (file.up_to - file.after) * (wanted - seen) // file.rows
+                    borders.append(min(max(border, selection.after), selection.up_to))
             seen += file.rows
         return sorted(set(borders))
 
-    def recorded(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
-        return read_recorded(storage_of(self.folder), after=after, upto=upto)
+    def recorded(self, after: int, up_to: int) -> Iterator[pa.RecordBatch]:
+        return read_recorded(lake_at(self.folder), after=after, up_to=up_to)
 
     def batches(self, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         query = selection.query
         wanted = list(dict.fromkeys([*columns, "position", "type", "tags"] if not query.matches_all else columns))
-        storage = storage_of(self.folder)
-        for batch in read_files(storage, wanted, after=selection.after, upto=selection.upto, types=selection.types):
+        lake = lake_at(self.folder)
+        for batch in read_files(lake, wanted, after=selection.after, up_to=selection.up_to, types=selection.types):
             if not query.matches_all:
                 batch = _matching(batch, query)
             if batch.num_rows:

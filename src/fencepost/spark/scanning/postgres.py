@@ -12,9 +12,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from ...address import Address
+from ...engine import Tables, scrubbed, tables_at
 from ...errors import StoreUnavailable
-from ...redaction import scrubbed
 from .appends import as_recorded
 from .selection import Selection
 from .store import StoreScan
@@ -28,25 +27,25 @@ class PostgresScan(StoreScan):
     def batches(self, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         if not selection.query.matches_all:
             return super().batches(selection, columns)
-        return self._executed(lambda schema: statement(schema, selection, columns))
+        return self._executed(lambda tables: statement(tables.events, selection, columns))
 
-    def recorded(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
-        wanted = f"last > {after} AND last <= {min(upto, 2**63 - 1)} ORDER BY last"
+    def recorded(self, after: int, up_to: int) -> Iterator[pa.RecordBatch]:
+        wanted = f"last > {after} AND last <= {min(up_to, 2**63 - 1)} ORDER BY last"
         columns = "first, last, conditions::text AS conditions, coalesce(unless::text, '') AS unless"
-        for found in self._executed(lambda schema: f"SELECT {columns} FROM {schema}.append WHERE {wanted}"):
+        for found in self._executed(lambda tables: f"SELECT {columns} FROM {tables.appends} WHERE {wanted}"):
             if found.num_rows:
                 yield as_recorded(found)
 
-    def _executed(self, sql: Callable[[str], str]) -> Iterator[pa.RecordBatch]:
-        """The rows of the statement that `sql` returns for the name of the schema."""
+    def _executed(self, sql: Callable[[Tables], str]) -> Iterator[pa.RecordBatch]:
+        """The rows of the statement that `sql` returns for the tables of the store."""
         from adbc_driver_manager import Error
         from adbc_driver_postgresql import dbapi
 
-        url, schema = split_address(self.address)
+        tables = tables_at(self.address)
         try:
-            with dbapi.connect(url) as connection, connection.cursor() as cursor:
+            with dbapi.connect(tables.url) as connection, connection.cursor() as cursor:
                 cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
-                cursor.execute(sql(schema))
+                cursor.execute(sql(tables))
                 yield from cursor.fetch_record_batch()
         except Error as error:
             problem = scrubbed(str(error).strip(), [self.address.text])
@@ -58,18 +57,9 @@ class PostgresScan(StoreScan):
         )
 
 
-def split_address(address: Address) -> tuple[str, str]:
-    """The URL for PostgreSQL, without options of Fencepost, and the quoted name of the store's schema."""
-    from ...engines.postgres.addresses import parameters_of
-    from ...engines.postgres.install import DEFAULT_SCHEMA, quoted
-
-    parameters_of(address.location)
-    return address.location, quoted(str(address.options.get("schema", DEFAULT_SCHEMA)))
-
-
-def statement(schema: str, selection: Selection, columns: Sequence[str]) -> str:
+def statement(table: str, selection: Selection, columns: Sequence[str]) -> str:
     wanted = ", ".join(SOURCES.get(name, name) for name in columns)
-    return f"SELECT {wanted} FROM {schema}.event WHERE {selection.terms(_moment)} ORDER BY position"
+    return f"SELECT {wanted} FROM {table} WHERE {selection.terms(_moment)} ORDER BY position"
 
 
 def _moment(microseconds: int) -> str:

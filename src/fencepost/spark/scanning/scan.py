@@ -13,9 +13,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from ...address import LAKE, POSTGRES, SQLITE, Address
-from ...store import EventStore
+from ... import EventStore
+from ...engine import POSTGRES, SQLITE, Address
 from ..basics import default_parts
+from ..lake_kind import LAKE
 from .selection import Selection
 
 
@@ -28,8 +29,8 @@ class Scan(Protocol):
     def borders(self, store: EventStore, selection: Selection, parts: int) -> Sequence[int]:
         """Positions that cut the selection into about `parts` parts of about as many events; on the driver."""
 
-    def recorded(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
-        """The recorded appends with after < last <= upto, in order, with the columns of `RECORDED`; in a worker."""
+    def recorded(self, after: int, up_to: int) -> Iterator[pa.RecordBatch]:
+        """The recorded appends with after < last <= up_to, in order, with the columns of `RECORDED`; in a worker."""
 
     def batches(self, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The selected events in the stored form, in order; in a worker. Types and times may be ignored."""
@@ -56,9 +57,9 @@ def partition(scan: Scan, store: EventStore, selection: Selection, parts: int | 
     if selection.is_empty:
         return []
     if parts is None:
-        parts = default_parts(selection.upto - selection.after)
+        parts = default_parts(selection.up_to - selection.after)
     inner = scan.borders(store, selection, parts) if parts > 1 else ()
-    borders = [selection.after, *inner, selection.upto]
+    borders = [selection.after, *inner, selection.up_to]
     assert borders == sorted(borders)
-    cut = [selection.between(after, upto) for after, upto in pairwise(borders)]
+    cut = [selection.between(after, up_to) for after, up_to in pairwise(borders)]
     return [part for part in cut if not part.is_empty]

@@ -24,38 +24,39 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from ...model import MAX_POSITION, Query, encode_moment
+from ... import Query
+from ...engine import MAX_POSITION, encode_moment
 
 EVERYTHING: Final = Query.all()
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The events with after < position <= upto that match the query and the rest."""
+    """The events with after < position <= up_to that match the query and the rest."""
 
     after: int
-    upto: int
+    up_to: int
     query: Query = EVERYTHING
     types: frozenset[str] | None = None
     recorded_from: int | None = None  # microseconds since 1970, both ends included
-    recorded_upto: int | None = None
+    recorded_up_to: int | None = None
 
     @property
     def is_empty(self) -> bool:
-        return self.after >= self.upto or self.types == frozenset()
+        return self.after >= self.up_to or self.types == frozenset()
 
-    def between(self, after: int, upto: int) -> Selection:
-        return replace(self, after=max(self.after, after), upto=min(self.upto, upto))
+    def between(self, after: int, up_to: int) -> Selection:
+        return replace(self, after=max(self.after, after), up_to=min(self.up_to, up_to))
 
     def terms(self, moment: Callable[[int], str] = str) -> str:
         """The range, types and times as a condition in SQL. `moment` writes a time, given in microseconds."""
-        terms = [f"position > {self.after}", f"position <= {min(self.upto, 2**63 - 1)}"]
+        terms = [f"position > {self.after}", f"position <= {min(self.up_to, 2**63 - 1)}"]
         if self.types is not None:
             terms.append(f"type IN ({_literals(self.types)})")
         if self.recorded_from is not None:
             terms.append(f"recorded_at >= {moment(self.recorded_from)}")
-        if self.recorded_upto is not None:
-            terms.append(f"recorded_at <= {moment(self.recorded_upto)}")
+        if self.recorded_up_to is not None:
+            terms.append(f"recorded_at <= {moment(self.recorded_up_to)}")
         return " AND ".join(terms)
 
 
@@ -114,12 +115,12 @@ def _narrowed_position(selection: Selection, filter: Filter, number: Decimal) ->
 def _narrowed_time(selection: Selection, filter: Filter, moment: datetime) -> Selection:
     # Spark's timestamps arrive in UTC, with or without a time zone.
     at = encode_moment(moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc))
-    low, high = selection.recorded_from, selection.recorded_upto
+    low, high = selection.recorded_from, selection.recorded_up_to
     if isinstance(filter, (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual)):
         low = at if low is None else max(low, at)
     if isinstance(filter, (EqualTo, EqualNullSafe, LessThan, LessThanOrEqual)):
         high = at if high is None else min(high, at)
-    return replace(selection, recorded_from=low, recorded_upto=high)
+    return replace(selection, recorded_from=low, recorded_up_to=high)
 
 
 def _with_types(selection: Selection, types: Iterable[str]) -> Selection:

@@ -13,12 +13,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from ...address import MEMORY, Address
-from ...core.engine import Capability
+from ... import EventStore, Query, SequencedEvent
+from ... import open as open_address
+from ...engine import MEMORY, Address, Capability, engine_of, recorded
 from ...errors import InvalidInput
-from ...model import Query, SequencedEvent
-from ...opening import open as open_address
-from ...store import EventStore
 from ..basics import even_borders
 from .appends import batch_of
 from .arrow import from_events
@@ -41,12 +39,12 @@ class StoreScan:
         return open_address(self.address)
 
     def borders(self, store: EventStore, selection: Selection, parts: int) -> Sequence[int]:
-        return even_borders(selection.after, selection.upto, parts)
+        return even_borders(selection.after, selection.up_to, parts)
 
-    def recorded(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
+    def recorded(self, after: int, up_to: int) -> Iterator[pa.RecordBatch]:
         with self.open() as store:
-            if Capability.RECORD in store.capabilities:
-                appends = store.recorded(after=after, upto=upto)
+            if Capability.RECORDED_APPENDS in engine_of(store).capabilities:
+                appends = recorded(store, after=after, up_to=up_to)
                 while page := list(islice(appends, PAGE_EVENTS)):
                     yield batch_of(page)
 
@@ -58,7 +56,7 @@ class StoreScan:
 def read_batches(store: EventStore, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     held: list[SequencedEvent] = []
     size = 0
-    for event in store.read(query_of(selection), after=selection.after, upto=selection.upto):
+    for event in store.read(query_of(selection), after=selection.after, up_to=selection.up_to):
         if held and (len(held) == BATCH_EVENTS or size + len(event.data) > BATCH_BYTES):
             yield from_events(held, columns)
             held, size = [], 0

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Final
@@ -29,13 +30,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from ...address import LAKE, SQLITE
-from ...core.judging import Append, Conflicting
+from ... import Event, EventStore
+from ... import open as open_store
+from ...engine import MAX_APPEND_BYTES, MAX_EVENTS, SQLITE, Append, Conflict, append_each
 from ...errors import CheckpointBehind, ConditionFailed, FencepostError, InvalidInput, StoreError
-from ...model import MAX_APPEND_BYTES, MAX_EVENTS, Event
-from ...opening import open as open_store
-from ...store import EventStore
 from ..basics import Options, reporting
+from ..lake_kind import LAKE
 from .rejection import rejections
 from .rows import Row, check_columns, rows_of
 from .staging import StagedRows, Staging, default_root
@@ -49,11 +49,12 @@ STEPS: Final = 2**32  # checkpoint positions of one batch: batch n has those abo
 def writer_of(options: Options, schema: StructType, overwrite: bool, *, stream: bool) -> Writer:
     _check(options, schema, overwrite)
     write_id = stream_id(options) if stream else options.write_id or uuid4().hex
-    return Writer(delivery_of(options, write_id, named=stream or options.write_id is not None))
+    origin = checkpoint_id(options) if stream and options.write_id is not None else None
+    return Writer(delivery_of(options, write_id, named=stream or options.write_id is not None, origin=origin))
 
 
-def delivery_of(options: Options, write_id: str, *, named: bool) -> Delivery:
-    return Delivery(options, Staging(options.staging or default_root(), options.store, write_id), named)
+def delivery_of(options: Options, write_id: str, *, named: bool, origin: str | None = None) -> Delivery:
+    return Delivery(options, Staging(options.staging or default_root(), options.store, write_id), named, origin)
 
 
 class Writer(DataSourceArrowWriter, DataSourceStreamArrowWriter):
@@ -81,6 +82,7 @@ class Delivery:
     options: Options
     staging: Staging
     named: bool  # by the user or by a stream; a write without a name is never repeated
+    origin: str | None = None  # names the checkpoint of a stream whose writeId the user has given
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> StagedRows:
         context = TaskContext.get()
@@ -91,7 +93,9 @@ class Delivery:
         # A misspelled path must not create a store.
         existing = {"create": False} if self.options.store.kind is SQLITE else {}
         with open_store(self.options.store, **existing) as store:
-            done = store.checkpoint(self._checkpoint) - batch * STEPS
+            progress = store.checkpoint(self._checkpoint)
+            self._check_origin(store, progress)
+            done = progress - batch * STEPS
             if done > STEPS:
                 later = batch + -(-done // STEPS) - 1
                 raise StoreError(
@@ -101,6 +105,23 @@ class Delivery:
             if done < STEPS:
                 self._deliver(store, parts, batch, max(done, 0))
         self.staging.finish(batch)
+
+    def _check_origin(self, store: EventStore, progress: int) -> None:
+        """Refuse a stream whose writeId a stream with another checkpoint has used.
+
+        Spark numbers the batches of each checkpoint from 0, so the batches of the two could not be told apart.
+        """
+        if self.origin is None:
+            return
+        claim = f"{self._checkpoint}/{self.origin}"
+        if store.checkpoint(claim):
+            return
+        if progress:
+            raise StoreError(
+                f"write {self.staging.write_id!r} has stored rows for a stream with another checkpoint, and this one "
+                "would be taken for it; give a stream with a new checkpoint a new writeId, or none"
+            )
+        store.append([], checkpoint=(claim, 1))
 
     def _deliver(self, store: EventStore, parts: Sequence[StagedRows], batch: int, done: int) -> None:
         rows = sum(part.rows for part in parts)
@@ -160,8 +181,8 @@ class Delivery:
         with rejections(self.options.rejected, self.staging.write_id, batch) as reject:
             while taken := list(islice(rows, ROW_APPENDS)):
                 appends = [self._append_of(row, batch, index) for index, row in taken]
-                for (_, row), verdict in zip(taken, store.append_each(appends), strict=True):
-                    if isinstance(verdict, Conflicting):
+                for (_, row), verdict in zip(taken, append_each(store, appends), strict=True):
+                    if isinstance(verdict, Conflict):
                         reject(row, verdict.position)
         # Not earlier: until the rejected rows are durable, a replay must reject them again.
         with suppress(CheckpointBehind):  # a former driver of the same stream has moved it
@@ -196,21 +217,39 @@ def stream_id(options: Options) -> str:
     """
     if options.write_id is not None:
         return options.write_id
-    location = options.checkpoint_location
-    if location is None:
+    if options.checkpoint_location is None:
         raise InvalidInput(
             "option 'checkpointLocation'",
             "missing; Spark keeps the stream's progress there: give each stream a folder of its own",
         )
-    scheme, colon, rest = location.partition(":")
-    path = Path("/" + rest.lstrip("/") if colon and scheme == "file" else location) / "metadata"
+    path = _metadata_of(options.checkpoint_location)
     try:
-        return str(msgspec.json.decode(path.read_bytes(), type=dict[str, str])["id"])
+        return _id_in(path)
     except (OSError, KeyError, msgspec.MsgspecError) as error:
         raise InvalidInput(
             "option 'writeId'",
             f"missing, and the stream's own id cannot be read from {path} ({error}): give each checkpoint a writeId",
         ) from None
+
+
+def checkpoint_id(options: Options) -> str | None:
+    """Names the checkpoint of a stream: by the id in it, or by its place if the driver cannot read it."""
+    location = options.checkpoint_location
+    if location is None:
+        return None
+    try:
+        return _id_in(_metadata_of(location))
+    except (OSError, KeyError, msgspec.MsgspecError):
+        return sha256(location.rstrip("/").encode()).hexdigest()[:32]
+
+
+def _metadata_of(location: str) -> Path:
+    scheme, colon, rest = location.partition(":")
+    return Path("/" + rest.lstrip("/") if colon and scheme == "file" else location) / "metadata"
+
+
+def _id_in(path: Path) -> str:
+    return str(msgspec.json.decode(path.read_bytes(), type=dict[str, str])["id"])
 
 
 def _check(options: Options, schema: StructType, overwrite: bool) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...durable import durable_file
+from ...engine import durable_file
 from .rows import STAGED, Row
 
 SCHEMA: Final = STAGED.append(pa.field("conflict_position", pa.decimal128(38, 0)))

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from ... import AppendCondition, Event
 from ...errors import InvalidInput
-from ...model import AppendCondition, Event
 
 GIVEN_BY_THE_STORE: Final = ("position", "recorded_at")
 

@@ -30,10 +30,8 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from ...address import Address
-from ...durable import write_durably
+from ...engine import Address, login_of, write_durably
 from ...errors import StoreUnavailable
-from ...redaction import login_of
 from .rows import STAGED, staged
 
 INLINE_BYTES: Final = 262_144  # from one task; the driver holds the messages of all tasks of a batch at once

@@ -72,7 +72,7 @@ class FencepostSource(DataSource):
         return reader
 
     def _head(self) -> int:
-        return snapshot(self._parsed.store, upto=self._parsed.upto).upto
+        return snapshot(self._parsed.store, up_to=self._parsed.up_to).up_to
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from .stream import FencepostStreamReader

@@ -24,8 +24,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ... import EventStore
 from ...errors import InvalidInput, StoreError
-from ...store import EventStore
 from ..basics import Options, check_narrowed, default_parts, reporting
 from ..scanning import Selection, partition, scan_of
 from .batch import Partition, read_partition
@@ -72,7 +72,7 @@ class FencepostStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 "copy of it; start with a new checkpoint"
             )
         end = head if self._target is None else min(self._target, head)
-        end = end if self._options.upto is None else min(end, self._options.upto)
+        end = end if self._options.up_to is None else min(end, self._options.up_to)
         if end <= after:
             return start
         return offset(self._limited(after, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end, after)
@@ -89,7 +89,7 @@ class FencepostStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return [Partition(selection)]
         parts = options.partitions
         if parts is None and options.max_events is not None:
-            parts = default_parts(min(options.max_events, selection.upto - selection.after))
+            parts = default_parts(min(options.max_events, selection.up_to - selection.after))
         return [Partition(part) for part in partition(scan_of(options.store), self._opened(), selection, parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -106,7 +106,7 @@ class FencepostStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The position of the last of the next `most` events that the query matches."""
         if self._options.query.matches_all and not self._options.store.kind.has_gaps:
             return min(after + most, end)  # without gaps a position is an event
-        reading = self._opened().read(self._options.query, after=after, upto=end, limit=most)
+        reading = self._opened().read(self._options.query, after=after, up_to=end, limit=most)
         for _ in reading:
             pass
         return reading.head
@@ -127,7 +127,7 @@ class FencepostStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 def _range_of(selection: Selection, schema: StructType) -> Iterator[pa.RecordBatch]:
     """One row: the position at which the batch ends and, if the schema has `after`, the one at which it begins."""
     wanted = to_arrow_schema(schema, timezone="UTC")
-    yield pa.RecordBatch.from_pylist([{AFTER: selection.after, POSITION: selection.upto}], schema=wanted)
+    yield pa.RecordBatch.from_pylist([{AFTER: selection.after, POSITION: selection.up_to}], schema=wanted)
 
 
 def offset(position: int, after: int | None = None) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Final
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from ...interrupts import Wakeup, shielded
+from ...engine import Wakeup, shielded
 
 AGAIN_EVERY_S: Final = 0.1
 LAUNCHING: Final = "pyspark.java_gateway"

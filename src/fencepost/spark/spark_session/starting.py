@@ -17,7 +17,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from ...durable import write_durably
+from ...engine import write_durably
 from ...errors import InvalidInput
 from ..source import FencepostSource
 from .interrupts import interruptible

@@ -12,15 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Final
 
-from ...copying import AppendsUpto, no_collections
-from ...engines.lake.columns import appends_of
-from ...engines.lake.files import LakeManifest, existing_manifest, problem_of
-from ...engines.lake.reading import read_events, read_recorded
+from ... import EventStore, SequencedEvent, engine
 from ...errors import InvalidInput, StoreCorrupt
-from ...model import SequencedEvent
-from ...storage import Storage
-from ...store import EventStore
-from .rounds import lake_storage
+from ...tools import AppendsUpto, no_collections
+from ..lake_engine.files import Lake, lake_at, problem_of
+from ..lake_engine.reader import appends_of, read_events, read_recorded
+from ..location import absolute_location
 
 PART_EVENTS: Final = 100_000
 PART_BYTES: Final = 33_554_432
@@ -33,38 +30,35 @@ def restore(folder: str, store: EventStore, *, on_progress: Progress | None = No
 
     The store must be empty, or hold the beginning of the same log; then the restore continues after its head.
     """
-    target = lake_storage(folder)
-    manifest = existing_manifest(target)
-    for file in manifest.files:
-        problem = problem_of(target, file)
+    lake = lake_at(absolute_location(folder, "folder"))
+    for file in lake.files:
+        problem = problem_of(lake.table, file)
         if problem:
-            raise StoreCorrupt(f"{target.name(file.path)}: {problem}; nothing was restored")
+            raise StoreCorrupt(f"{lake.table.name(file.path)}: {problem}; nothing was restored")
     progress = on_progress or (lambda done, all: None)
     with no_collections():
-        _compare(target, manifest, store, progress)
+        _compare(lake, store, progress)
         after = store.head()
-        appends = AppendsUpto(
-            chain.from_iterable(map(appends_of, read_recorded(target, after=after, upto=manifest.upto)))
-        )
-        for part in _ahead(_parts(read_events(target, after=after, upto=manifest.upto))):
+        appends = AppendsUpto(chain.from_iterable(map(appends_of, read_recorded(lake, after=after, up_to=lake.up_to))))
+        for part in _ahead(_parts(read_events(lake, after=after, up_to=lake.up_to))):
             end = part[-1].position
-            store.restore(part, list(appends.upto(end)))
-            progress(end, manifest.upto)
+            engine.restore(store, part, list(appends.up_to(end)))
+            progress(end, lake.up_to)
     return store.head()
 
 
-def _compare(folder: Storage, manifest: LakeManifest, store: EventStore, progress: Progress) -> None:
+def _compare(lake: Lake, store: EventStore, progress: Progress) -> None:
     """Refuse a store whose events differ from the lake's, up to the last position that both have."""
-    common = min(manifest.upto, store.head())
+    common = min(lake.up_to, store.head())
     for number, (there, kept) in enumerate(
-        zip(store.read(upto=common), read_events(folder, after=0, upto=common), strict=True), start=1
+        zip(store.read(up_to=common), read_events(lake, after=0, up_to=common), strict=True), start=1
     ):
         if there.stored != kept.stored:
             raise InvalidInput(
                 "store", f"it holds another log: its event at position {there.position} differs from the lake's"
             )
         if number % PART_EVENTS == 0:
-            progress(there.position, manifest.upto)
+            progress(there.position, lake.up_to)
 
 
 def _parts(events: Iterable[SequencedEvent]) -> Iterator[list[SequencedEvent]]:
