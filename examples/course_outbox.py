@@ -26,7 +26,7 @@ from fencepost.consumers.outbox import (
     WebhookPublisher,
     verify_signature,
 )
-from fencepost.interrupts import pause
+from fencepost.core.interrupts import pause
 
 SECRET = "a-secret-that-billing-also-knows"
 

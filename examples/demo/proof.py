@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import fencepost
-from fencepost.engines.sqlite import verify
+from fencepost.engine import verify
 from fencepost.testing.clients import History, Invoked, Saw
 from fencepost.testing.history import check
 
@@ -20,7 +20,7 @@ def file_is_sound(path: str) -> Claim:
     """Every event by its checksum, every posting by its event."""
     report = verify(path)
     if report.sound:
-        return Claim(True, f"the file is sound: {report.events:,} events are what their checksums say")
+        return Claim(True, f"the file is sound: {report.events:,} events are on pages that agree with their checksums")
     return Claim(False, f"the file is not sound: {report.problems[0]}")
 
 

@@ -55,7 +55,7 @@ class Wallet:
 
     name: str
     balance: int = 0
-    upto: int = 0
+    up_to: int = 0
 
     @property
     def tag(self) -> str:
@@ -63,7 +63,7 @@ class Wallet:
 
     def read_on(self, store: Store) -> Wallet:
         """The wallet now: only what is new has to be read."""
-        reading = store.read(Query.of(types={DEPOSITED, WITHDRAWN}, tags={self.tag}), after=self.upto)
+        reading = store.read(Query.of(types={DEPOSITED, WITHDRAWN}, tags={self.tag}), after=self.up_to)
         return Wallet(self.name, self.balance + sum(map(change, reading)), reading.head)
 
     def deposit(self, amount: int) -> Event:
@@ -76,7 +76,7 @@ class Wallet:
         exactly what would make the decision wrong, and nothing else causes a conflict.
         """
         event = encode(Withdrawn(self.name, amount))
-        return event, AppendCondition(Query.of(types={WITHDRAWN}, tags={self.tag}), after=self.upto)
+        return event, AppendCondition(Query.of(types={WITHDRAWN}, tags={self.tag}), after=self.up_to)
 
 
 def change(event: SequencedEvent) -> int:

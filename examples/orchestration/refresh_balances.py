@@ -3,7 +3,7 @@
     python refresh_balances.py /data/wallet.db /data/balances
 
 It can be started at any time and as often as you like: a refresh that was killed has not happened, a repeated one does
-nothing, and a second one at the same time fails without changing anything. Exits with 1 if the refresh fails, so that
+nothing, and of two at the same time one fails without changing anything. Exits with 1 if the refresh fails, so that
 the scheduler runs it again.
 """
 
@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import sys
 
+from examples.wallet.domain import Balance
 from pyspark.sql import SparkSession
 
 import fencepost.spark
-from fencepost.demos.wallet.domain import Balance
 
 
 def refresh(spark: SparkSession, store: str, folder: str) -> str:
-    view = fencepost.spark.View(Balance, by="wallet_id", at=f"file:{folder}", store=store, spark=spark, changes=True)
+    view = fencepost.spark.View(Balance, by="wallet_id", at=folder, store=store, spark=spark)
     with fencepost.spark.progress(spark, "refreshing balances"):
         done = view.refresh()
     return f"balances cover position {done.position}; {done.changed} wallets have changed"

@@ -1,6 +1,6 @@
 """The same for Airflow 3: export the log, then refresh and verify beside each other, and audit at the end.
 
-Copy this file into the folder of DAGs. The commands run in an environment with `fencepost[spark,lake]`. Retries are
+Copy this file into the folder of DAGs. The commands run in an environment with `fencepost[spark]`. Retries are
 safe, because every step continues where the last attempt ended, and changes nothing if there is nothing to do. With
 max_active_runs=1 no run waits for the locks of another one.
 """
@@ -24,7 +24,7 @@ with DAG(
     max_active_runs=1,
     default_args={"retries": 3, "retry_delay": timedelta(minutes=1), "execution_timeout": timedelta(hours=1)},
 ) as dag:
-    export = BashOperator(task_id="export", bash_command=f"fencepost lake export {STORE} {LAKE} --delta --json")
+    export = BashOperator(task_id="export", bash_command=f"fencepost lake export {STORE} {LAKE} --json")
     refresh = BashOperator(
         task_id="refresh", bash_command=f"python /opt/fencepost/examples/refresh_balances.py lake:{LAKE} {VIEW}"
     )

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 
+from examples.wallet.domain import Balance
 from pyspark import pipelines as dp
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import fencepost.spark
-from fencepost.demos.wallet.domain import Balance
 
 WALLETS = "wallet_id string, from_wallet_id string, to_wallet_id string"
 FIELDS = f"{WALLETS}, transfer_id string, initial_balance long, amount long"

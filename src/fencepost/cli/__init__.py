@@ -5,9 +5,6 @@
     app            the table of commands; runs one command line
     options        arguments and options that several commands take, and the Spark session of a command
     output         tables on a terminal, JSON lines elsewhere
-    json_lines     converts events to lines of JSON and back
-    stored_lines   converts many stored events to the same lines, faster
-    escaping       escapes characters that could control a terminal
     exits          exit codes and error messages
 
 To add a command, write a function in the module of its group, add its name to `app.COMMANDS`, and describe it in

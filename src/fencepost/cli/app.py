@@ -18,8 +18,8 @@ from typing import Final
 
 import click
 
+from ..engine import scrubbed
 from ..errors import FencepostError
-from ..redaction import scrubbed
 from . import exits
 
 LONGEST_ADDRESS: Final = 4_096  # longer arguments, such as queries, are not searched for passwords: it takes too long
@@ -36,11 +36,10 @@ COMMANDS: Final = {
     "verify": "files",
     "salvage": "files",
     "backup": "files",
-    "copy": "copying",
-    "export": "exporting",
-    "import": "exporting",
+    "copy": "transfer",
+    "export": "transfer",
+    "import": "transfer",
     "postgres": "files",
-    "demo": "demo",
     "pipeline": "pipeline",
     "lake": "lake",
     "audit": "audit",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..model import Query
+from .. import Query
+from ..errors import StoreCorrupt
 from . import exits
-from .options import extras, json_option, master_option, query_json, spark_session, store_argument, upto_option
+from .options import extras, json_option, master_option, query_json, spark_session, store_argument, up_to_option
 from .output import Output, picked, table
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command("audit")
 @store_argument
-@upto_option
+@up_to_option
 @click.option(
     "--what-if",
     "boundary",
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 @master_option
 @json_option
 def audit_command(
-    store: str, upto: int | None, boundary: Query | None, top: int, master: str, as_json: bool | None
+    store: str, up_to: int | None, boundary: Query | None, top: int, master: str, as_json: bool | None
 ) -> int:
     """Prove that every recorded condition held at its position.
 
@@ -46,12 +48,13 @@ def audit_command(
         from ..spark.basics import address_of
         from ..spark.scanning import scan_of
         from ..spark.watching import progress
-    scan_of(address_of(store)).open().close()  # report a wrong address before Spark starts
+    with suppress(StoreCorrupt):  # which is a finding
+        scan_of(address_of(store)).open().close()  # report a wrong address before Spark starts
     with spark_session(master, "audit", output) as spark:
         with progress(spark, "auditing", show=not output.progress.quiet) as say:
-            found = audit(spark, store, upto=upto, on_progress=lambda doing: say(f"auditing: {doing}"))
+            found = audit(spark, store, up_to=up_to, on_progress=lambda doing: say(f"auditing: {doing}"))
             readable = all(violation.kind != "record" for violation in found.violations)
-            supposed = what_if(spark, store, boundary, upto=upto) if boundary is not None and readable else None
+            supposed = what_if(spark, store, boundary, up_to=up_to) if boundary is not None and readable else None
             tables = {"boundaries": found.busiest(top), "closest": found.closest(top), "wider": found.widest(top)}
         _print(output, found, supposed, tables)
         found.release()

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..interrupts import pause
-from ..store import EventStore
+from .. import EventStore
+from ..engine import pause
 from . import exits
-from .copying import progress_bar
 from .options import after_option, extras, json_option, master_option, open_store, spark_session, store_argument
-from .output import Output
+from .output import Output, progress_bar
 
 if TYPE_CHECKING:
     from ..consumers import Consumer, Runner
@@ -74,10 +73,10 @@ def _until_caught_up(runner: Runner, store: EventStore) -> int:
     head = store.head()
     while True:
         runner.check()
-        followings = runner.followings
-        if any(each.recorder.control.stopped is not None for each in followings):
+        partition_runners = runner.partition_runners
+        if any(each.recorder.control.stopped is not None for each in partition_runners):
             return exits.STALLED
-        if all(each.caught_up(head) for each in followings):
+        if all(each.caught_up(head) for each in partition_runners):
             return exits.DONE
         pause(LOOK_S)
 
@@ -138,8 +137,7 @@ def check_types_command(
     Run it with the code that is about to be deployed. Exits with 4 and names position, type and reason of the events
     that cannot be decoded.
     """
-    from ..consumers import check_types
-    from ..consumers.checking import event_classes
+    from ..consumers import check_types, event_classes
 
     output = Output(as_json)
     classes = [each for name in modules for each in event_classes(_module(name))]

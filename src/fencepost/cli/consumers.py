@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from ..interrupts import pause as wait
-from ..store import EventStore
+from .. import EventStore
+from ..engine import pause as wait
 from . import exits
 from .consume import load
-from .copying import progress_bar
 from .options import POSITION, by_option, json_option, name_argument, open_store, store_argument
-from .output import Output, add_row, table
+from .output import Output, add_row, progress_bar, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -267,13 +266,13 @@ def _line(letter: DeadLetter) -> str:
 @json_option
 def show_command(store: str, name: str, position: int, as_json: bool | None) -> None:
     """Show the dead letter at POSITION: the error, then the event."""
-    from ..consumers.control import dead_letter
+    from ..consumers import dead_letter
 
     output = Output(as_json)
     with open_store(store) as opened:
         letter = dead_letter(opened, name, position)
         output.result(letter, _line(letter))
-        output.events(list(opened.read(after=position - 1, upto=position)))
+        output.events(list(opened.read(after=position - 1, up_to=position)))
 
 
 positions_argument = click.argument("positions", type=POSITION, nargs=-1)

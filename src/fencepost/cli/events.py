@@ -11,22 +11,22 @@ from itertools import islice
 
 import click
 
-from ..core.readings import Reading
+from .. import AppendCondition, Event, EventStore, Placed, Query, Reading, SequencedEvent
+from ..engine import MAX_EVENTS
 from ..errors import FencepostError, InvalidInput
-from ..model import MAX_EVENTS, AppendCondition, Event, Placed, Query, SequencedEvent
-from ..store import EventStore
+from ..tools import document_of, event_from_json
 from . import exits
-from .json_lines import parse, to_builtins
 from .options import (
     POSITION,
     after_option,
     condition_option,
     json_option,
+    numbered,
     open_store,
     query_json,
     query_options,
     store_argument,
-    upto_option,
+    up_to_option,
 )
 from .output import PAGE_EVENTS, Output
 
@@ -57,7 +57,7 @@ def append_command(
         )
     output = Output(as_json)
     with open_store(store) as opened:
-        events = parse(sys.stdin.buffer)
+        events = (event for _, event in numbered(sys.stdin.buffer, event_from_json))
         if batch is None:
             _print_placed(output, opened.append(_all(events), conditions, unless=unless))
         else:
@@ -99,7 +99,7 @@ def _print_placed(output: Output, placed: Placed) -> None:
 @store_argument
 @query_options
 @after_option
-@upto_option
+@up_to_option
 @click.option("--limit", type=click.IntRange(min=1), metavar="EVENTS", help="Print at most EVENTS events.")
 @click.option("--backwards", is_flag=True, help="Newest event first.")
 @json_option
@@ -107,7 +107,7 @@ def read_command(
     store: str,
     query: Query | None,
     after: int,
-    upto: int | None,
+    up_to: int | None,
     limit: int | None,
     backwards: bool,
     as_json: bool | None,
@@ -115,7 +115,7 @@ def read_command(
     """Print the matching events in the order of their positions."""
     output = Output(as_json)
     with open_store(store) as opened:
-        reading = opened.read(query, after=after, upto=upto, limit=limit, backwards=backwards)
+        reading = opened.read(query, after=after, up_to=up_to, limit=limit, backwards=backwards)
         count = _print_pages(reading, output)
         if not output.json:
             events = "1 event" if count == 1 else f"{count} events"
@@ -222,7 +222,7 @@ def _check(store: EventStore, condition: AppendCondition, output: Output) -> boo
     reading = store.read(condition.fail_if_events_match, after=condition.after, limit=1)
     conflicts: Sequence[SequencedEvent] = list(reading)
     if output.json:
-        found = {"conflict": to_builtins(conflicts[0])} if conflicts else {"head": reading.head}
+        found = {"conflict": document_of(conflicts[0])} if conflicts else {"head": reading.head}
         output.result({"holds": not conflicts, **found}, "")
     elif conflicts:
         output.say(f"Refused: this event matches and is after {condition.after}.", "bold red")

@@ -22,9 +22,9 @@ from typing import Final
 
 import click
 
+from ..engine import scrubbed
 from ..errors import AppendRefused, FencepostError, InvalidInput, ReadingNotFinished, StoreError
-from ..redaction import scrubbed
-from .escaping import printable
+from .output import printable
 
 DONE: Final = 0
 REFUSED: Final = 1
@@ -40,8 +40,8 @@ OUTPUT_CLOSED: Final = 141
 
 def codes() -> tuple[tuple[type[FencepostError], int], ...]:
     """Each class of errors and its exit code. Imports decisions and consumers only here, after an error occurred."""
-    from ..consumers.errors import CommandRefused, ConsumerError, NoSuchConsumer
-    from ..decisions.errors import DefinitionError, EventUnreadable
+    from ..consumers import CommandRefused, ConsumerError, NoSuchConsumer
+    from ..decisions import DefinitionError, EventUnreadable
 
     return (
         (AppendRefused, REFUSED),

@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
-from ..address import MEMORY, SQLITE, Address, without_options
-from ..copying import check_log, copy_log
-from ..durable import durable_file
-from ..errors import InvalidInput, StoreUnavailable
-from ..opening import open as open_address
+from .. import open as open_address
+from ..engine import MEMORY, POSTGRES, SQLITE, Address, Report, Salvage, backup, durable_file, salvage, verify
+from ..errors import FormatUnsupported, InvalidInput, StoreUnavailable
+from ..tools import check_log, copy_log
 from . import exits
-from .copying import progress_bar
 from .options import POSITION, extras, json_option, local_path, open_store, sqlite_address, store_argument
-from .output import Output, picked
-
-if TYPE_CHECKING:
-    from ..engines.sqlite import Report, Salvage
+from .output import Output, picked, progress_bar
 
 NAMED: Final = 20  # a sentence names at most this many ranges or checkpoints; JSON names all of them
 
@@ -54,19 +49,26 @@ def postgres_command() -> None:
 @click.argument("url")
 @click.option(
     "--schema",
-    default="fencepost",
-    show_default=True,
     metavar="SCHEMA",
-    help="The schema of the store; each schema holds one store.",
+    help="The schema of the store, if the URL does not name it; each schema holds one store.  [default: fencepost]",
 )
 @json_option
-def install_command(url: str, schema: str, as_json: bool | None) -> None:
-    """Create an empty store in a schema of the database URL, or upgrade an older store in place."""
+def install_command(url: str, schema: str | None, as_json: bool | None) -> None:
+    """Create an empty store in a schema of the database URL."""
+    address = Address.parse(url)
+    if address.kind is not POSTGRES:
+        raise click.UsageError(f"{address} is not the address of a PostgreSQL database: {POSTGRES.form}")
+    named = address.options.get("schema")
+    if schema is not None and named not in (None, schema):
+        raise click.UsageError(f"the URL names the schema {named}, and --schema {schema}; name it once")
+    schema = str(named or schema or "fencepost")
     with extras():
-        from ..engines.postgres import install
-    if "schema" in without_options(url, ("schema",))[1]:
-        raise click.UsageError("the URL must not contain schema=; pass the schema as --schema")
-    created = install(url, schema)
+        try:
+            open_address(address.text, schema=schema, create=False).close()
+            created = False
+        except FormatUnsupported:  # there is no store; one of another version is refused again below
+            open_address(address.text, schema=schema, create=True).close()
+            created = True
     sentence = f"The store in schema {schema} is ready." if created else f"Schema {schema} has a store already."
     Output(as_json).result({"schema": schema, "created": created}, sentence)
 
@@ -82,17 +84,15 @@ def verify_command(store: str, as_json: bool | None) -> int:
     """
     if _is_elsewhere(store):
         return _verify_by_reading(store, Output(as_json))
-    from ..engines.sqlite import verify
-
     path = sqlite_address(store, "verify")
     output = Output(as_json)
     with output.progress.status("verifying") as status:
         report = verify(path, on_progress=lambda done, all: status.update(f"verifying: {done:,} of {all:,} events"))
     if output.json:
-        found = picked(report, "sound", "events", "postings", "appends", "checkpoints")
+        found = picked(report, "sound", "events", "postings", "appends", "checkpoints", "records")
         found["problems"] = [str(problem) for problem in report.problems]
         found["damaged"] = sorted({problem.part for problem in report.problems})
-        output.result(found | picked(report, "whole", "unchecked"), "")
+        output.result(found | picked(report, "whole"), "")
     else:
         _print_report(report, output)
     return exits.DONE if report.sound else exits.UNSOUND
@@ -111,9 +111,12 @@ def _verify_by_reading(store: str, output: Output) -> int:
             gapless=gapless,
             on_progress=lambda done, all: status.update(f"verifying: up to {done:,} of {all:,}"),
         )
-    counted = f"{checked.events:,} events and {checked.appends:,} recorded appends up to position {checked.head}"
+    counted = (
+        f"{checked.events:,} events, {checked.appends:,} recorded appends, {checked.checkpoints:,} checkpoints and "
+        f"{checked.records:,} records up to position {checked.head}"
+    )
     if output.json:
-        output.result(picked(checked, "sound", "head", "events", "appends", "problems"), "")
+        output.result(picked(checked, "sound", "head", "events", "appends", "checkpoints", "records", "problems"), "")
     else:
         for problem in checked.problems[:NAMED]:
             output.say(problem, "red")
@@ -126,8 +129,8 @@ def _verify_by_reading(store: str, output: Output) -> int:
 
 def _print_report(report: Report, output: Output) -> None:
     counted = (
-        f"{report.events:,} events, {report.postings:,} postings, {report.appends:,} recorded appends "
-        f"and {report.checkpoints:,} checkpoints"
+        f"{report.events:,} events, {report.postings:,} postings, {report.appends:,} recorded appends, "
+        f"{report.checkpoints:,} checkpoints and {report.records:,} records"
     )
     for problem in report.problems:
         output.say(f"{problem.part}: {problem}", "red")
@@ -138,15 +141,10 @@ def _print_report(report: Report, output: Output) -> None:
         elif report.whole:
             advice = f"Events {_ranges(report.whole)} are intact: `fencepost salvage` copies them into a new store."
         else:
-            advice = "No event is intact: restore a backup."
+            advice = "SQLite cannot read the events: `fencepost salvage` copies those on undamaged pages."
         output.say(advice)
-    elif report.unchecked:
-        output.say(f"Sound as far as there are checksums: {counted} agree.", "bold yellow")
     else:
         output.say(f"Sound: {counted} agree.", "bold green")
-    if report.unchecked:
-        unchecked = _first_few(report.unchecked)
-        output.say(f"Not checked, because format 1 has no checksum for them: {unchecked}.", "yellow")
 
 
 @click.command("salvage")
@@ -162,20 +160,18 @@ def _print_report(report: Report, output: Output) -> None:
 def salvage_command(store: str, to: str, head: int | None, as_json: bool | None) -> int:
     """Copy the intact events of a damaged STORE into the new file TO.
 
-    Every event whose checksum is right keeps its position, time and id. An event of type fencepost.lost takes the place
-    of each lost event. STORE is only read; SQLite need not be able to open it. Exits with 4 if anything is lost.
+    Every event on undamaged pages keeps its position, time and id. An event of type fencepost.lost takes the place of
+    each lost event. STORE is only read; SQLite need not be able to open it. Exits with 4 if anything is lost.
     """
-    from ..engines.sqlite import salvage
-
     path = sqlite_address(store, "salvage")
     output = Output(as_json)
     with output.progress.status("reading") as status:
         saved = salvage(
-            path, to, head=head, on_progress=lambda done, all: status.update(f"reading: {done:,} of {all:,} pages")
+            path, to, head=head, on_progress=lambda done, all: status.update(f"reading: {done:,} of {all:,} events")
         )
     if output.json:
-        counted = picked(saved, "head", "events", "appends", "checkpoints")
-        output.result({"to": to, **counted, **picked(saved, "lost", "unchecked", "ahead")}, "")
+        counted = picked(saved, "head", "events", "appends", "checkpoints", "records")
+        output.result({"to": to, **counted, **picked(saved, "lost", "ahead", "unreadable")}, "")
     else:
         _print_salvage(saved, to, output)
     return exits.DONE if saved.complete else exits.UNSOUND
@@ -196,10 +192,8 @@ def _print_salvage(saved: Salvage, to: str, output: Output) -> None:
             "as --head, or their consumers will skip new events.",
             "bold red",
         )
-    if saved.unchecked:
-        output.say(
-            f"Copied unchecked, because format 1 has no checksum for them: {_first_few(saved.unchecked)}.", "yellow"
-        )
+    if saved.unreadable:
+        output.say(f"Not all rows of these tables could be read: {', '.join(saved.unreadable)}.", "bold red")
 
 
 def _ranges(ranges: Sequence[tuple[int, int]]) -> str:
@@ -229,8 +223,6 @@ def backup_command(store: str, to: str, as_json: bool | None) -> None:
     if _is_elsewhere(store):
         head = _backup_by_copying(store, to, output)
     else:
-        from ..engines.sqlite import backup
-
         path = sqlite_address(store, "backup")
         with output.progress.status("copying"):
             head = backup(path, to)
@@ -245,7 +237,7 @@ def _backup_by_copying(store: str, to: str, output: Output) -> int:
             open_address(draft) as target,
             progress_bar(output) as on_progress,
         ):
-            return copy_log(source, target, on_progress=on_progress).head
+            return copy_log(source, target, records=True, on_progress=on_progress).head
     except FileExistsError:
         raise InvalidInput("to", f"{to} exists already; name a new file") from None
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`lake`: the log as Parquet files with checksums."""
+"""`lake`: the log as a Delta table with checksums."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from ..address import object_url
+from ..spark.location import object_url
 from . import exits
-from .copying import progress_bar
 from .options import (
     extras,
     json_option,
@@ -21,14 +20,14 @@ from .options import (
     open_target,
     spark_session,
     store_argument,
-    upto_option,
+    up_to_option,
 )
-from .output import Output
+from .output import Output, progress_bar
 
 
 @click.group("lake")
 def lake_command() -> None:
-    """Export the log to Parquet files, verify them, and restore a store from them."""
+    """Export the log to a Delta table, verify its files, and restore a store from it."""
 
 
 chunk_option = click.option(
@@ -41,8 +40,8 @@ chunk_option = click.option(
 )
 retain_option = click.option(
     "--retain-hours",
-    type=click.FloatRange(min=0),
-    default=24.0,
+    type=click.IntRange(min=0),
+    default=24,
     show_default=True,
     metavar="HOURS",
     help="How long files that merged ones replace are kept for readers.",
@@ -52,25 +51,17 @@ retain_option = click.option(
 @lake_command.command("export")
 @store_argument
 @click.argument("folder", type=lake_place)
-@upto_option
+@up_to_option
 @chunk_option
-@click.option("--delta", is_flag=True, help="Also maintain a Delta table over the files.")
-@click.option("--iceberg", is_flag=True, help="Also maintain an Iceberg table over the files.")
-@click.option("--iceberg-catalog", metavar="NAME", help="A catalog of pyiceberg's configuration, for --iceberg.")
-@click.option("--iceberg-table", metavar="NAMESPACE.TABLE", help="The table's name in that catalog.")
 @retain_option
 @master_option
 @json_option
 def export_command(
     store: str,
     folder: str,
-    upto: int | None,
+    up_to: int | None,
     chunk: int,
-    delta: bool,
-    iceberg: bool,
-    iceberg_catalog: str | None,
-    iceberg_table: str | None,
-    retain_hours: float,
+    retain_hours: int,
     master: str,
     as_json: bool | None,
 ) -> None:
@@ -88,18 +79,14 @@ def export_command(
             spark,
             store,
             folder,
-            upto=upto,
+            up_to=up_to,
             chunk=chunk,
-            delta=delta,
-            iceberg=iceberg,
-            iceberg_catalog=iceberg_catalog,
-            iceberg_table=iceberg_table,
-            retain_s=3_600 * retain_hours,
+            retain_hours=retain_hours,
             on_progress=partial(on_progress, "exporting"),
         )
     output.result(
-        {"folder": folder, "files": done.files, "events": done.events, "upto": done.upto},
-        f"{folder} is complete up to position {done.upto}: {done.events:,} events were added, in {done.files} files.",
+        {"folder": folder, "files": done.files, "events": done.events, "up_to": done.up_to},
+        f"{folder} is complete up to position {done.up_to}: {done.events:,} events were added, in {done.files} files.",
     )
 
 
@@ -108,7 +95,7 @@ def export_command(
 @click.argument("folder", type=lake_place)
 @click.option("--every", default="10 seconds", show_default=True, metavar="INTERVAL", help="How often to export.")
 @click.option("--once", is_flag=True, help="Export once, up to the head, and end.")
-@click.option("--checkpoint", type=local_path, metavar="PATH", help="Where progress is kept. Default: FOLDER/follow.")
+@click.option("--checkpoint", type=local_path, metavar="PATH", help="Where progress is kept. Default: FOLDER/_follow.")
 @chunk_option
 @retain_option
 @master_option
@@ -120,7 +107,7 @@ def follow_command(
     once: bool,
     checkpoint: str | None,
     chunk: int,
-    retain_hours: float,
+    retain_hours: int,
     master: str,
     as_json: bool | None,
 ) -> None:
@@ -130,20 +117,18 @@ def follow_command(
     open_store(store).close()
     output = Output(as_json)
     with extras():
-        from ..engines.lake.files import existing_manifest
         from ..spark import lake
+        from ..spark.lake_engine.files import lake_at
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
     with spark_session(master, "lake follow", output) as spark:
-        place = checkpoint or str(Path(folder).absolute() / "follow")
-        query = lake.follow(
-            spark, store, folder, checkpoint=place, chunk=chunk, retain_s=3_600 * retain_hours, **trigger
-        )
+        place = checkpoint or str(Path(folder).absolute() / "_follow")
+        query = lake.follow(spark, store, folder, checkpoint=place, chunk=chunk, retain_hours=retain_hours, **trigger)
         try:
             query.awaitTermination()
         finally:
             query.stop()
-    upto = existing_manifest(folder).upto
-    output.result({"folder": folder, "upto": upto}, f"{folder} is complete up to position {upto}.")
+    up_to = lake_at(folder).up_to
+    output.result({"folder": folder, "up_to": up_to}, f"{folder} is complete up to position {up_to}.")
 
 
 @lake_command.command("compact")
@@ -152,15 +137,15 @@ def follow_command(
 @retain_option
 @master_option
 @json_option
-def compact_command(folder: str, chunk: int, retain_hours: float, master: str, as_json: bool | None) -> None:
+def compact_command(folder: str, chunk: int, retain_hours: int, master: str, as_json: bool | None) -> None:
     """Merge the small files of the lake in FOLDER. Exports do it by themselves."""
     output = Output(as_json)
     with extras():
-        from ..engines.lake.files import existing_manifest
         from ..spark import lake
-    existing_manifest(folder)  # report a wrong folder before Spark starts
+        from ..spark.lake_engine.files import lake_at
+    lake_at(folder)  # report a wrong folder before Spark starts
     with spark_session(master, "lake compact", output) as spark:
-        done = lake.compact(spark, folder, chunk=chunk, retain_s=3_600 * retain_hours)
+        done = lake.compact(spark, folder, chunk=chunk, retain_hours=retain_hours)
     output.result(
         {"folder": folder, "files_before": done.before, "files": done.after},
         f"{folder} has {done.after} files of events; it had {done.before}.",
@@ -186,7 +171,9 @@ def verify_command(folder: str, master: str, as_json: bool | None) -> int:
     else:
         for problem in problems:
             output.say(problem, "red")
-        sentence = f"Not sound: {len(problems)} problems." if problems else "Sound: all files agree with the manifest."
+        sentence = (
+            f"Not sound: {len(problems)} problems." if problems else "Sound: all files agree with the table's log."
+        )
         output.say(sentence, "bold red" if problems else "bold green")
     return exits.UNSOUND if problems else exits.DONE
 
@@ -203,9 +190,9 @@ def restore_command(folder: str, store: str, as_json: bool | None) -> None:
     """
     output = Output(as_json)
     with extras():
-        from ..engines.lake.files import existing_manifest
         from ..spark import lake
-    existing_manifest(folder)  # before an SQLite file is created
+        from ..spark.lake_engine.files import lake_at
+    lake_at(folder)  # before an SQLite file is created
     with open_target(store) as opened, progress_bar(output) as on_progress:
         head = lake.restore(folder, opened, on_progress=partial(on_progress, "restoring"))
     output.result({"head": head}, f"The store is restored up to position {head}.")

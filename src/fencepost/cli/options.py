@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..address import SQLITE, Address, object_url
+from .. import AppendCondition, EventStore, Query
+from .. import open as open_address
+from ..engine import SQLITE, Address, redacted
 from ..errors import InvalidInput, StoreUnavailable
-from ..model import AppendCondition, Query
-from ..opening import open as open_address
-from ..redaction import redacted
-from ..store import EventStore
+from ..spark.location import object_url
 from .output import Output
 
 if TYPE_CHECKING:
@@ -55,8 +54,8 @@ json_option = click.option(
 after_option = click.option(
     "--after", type=POSITION, default=0, show_default=True, help="Only events after POSITION.", metavar="POSITION"
 )
-upto_option = click.option(
-    "--upto", type=POSITION, metavar="POSITION", help="Only events up to and including POSITION."
+up_to_option = click.option(
+    "--up-to", type=POSITION, metavar="POSITION", help="Only events up to and including POSITION."
 )
 master_option = click.option(
     "--master",
@@ -97,6 +96,17 @@ def query_options(command: Command) -> Command:
     ):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]
+
+
+def numbered(lines: Iterable[bytes], decode: Callable[[bytes], Value]) -> Iterator[tuple[int, Value]]:
+    """Decode each line that is not empty; with its number, which an error names as well."""
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                decoded = decode(line)
+            except InvalidInput as error:
+                raise InvalidInput(f"line {number}, {error.field}", error.problem) from None
+            yield number, decoded
 
 
 def open_store(address: str, **options: Any) -> EventStore:
@@ -155,7 +165,7 @@ def lake_place(text: str) -> str:
     if url is None:
         return local_path(text)
     with extras():
-        from ..storage import objects  # noqa: F401  without obstore, say so before anything is done
+        from ..spark import delta  # noqa: F401  without deltalake, say so before anything is done
     return url
 
 
@@ -173,7 +183,7 @@ def spark_session(master: str, command: str, output: Output) -> Iterator[SparkSe
         from pyspark.sql import SparkSession
 
         from ..spark import session
-        from ..spark.session import interruptible, jobs_of
+        from ..spark.spark_session import interruptible, jobs_of
     found = SparkSession.getActiveSession()
     with output.progress.status("starting Spark"):
         spark = session(master, app=f"fencepost {command}")

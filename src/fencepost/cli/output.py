@@ -1,22 +1,24 @@
 """Print results as tables on a terminal, and as JSON lines elsewhere.
 
 `--json` and `--table` override the default. Events are printed page by page while they are read, so the first page
-fixes the width of the columns. Cells that do not fit are cut; `--json` prints them in full. Stored text is escaped, as
-`escaping` describes.
+fixes the width of the columns. Cells that do not fit are cut; `--json` prints them in full.
+
+Stored text may hold anything. Tables and messages escape every invisible character; JSON lines escape control
+characters, and on a terminal every other invisible character too. tests/cli/test_poison.py checks this.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from ..model import SequencedEvent
-from .escaping import printable, without_controls
-from .json_lines import to_json
+from .. import SequencedEvent
+from ..tools import escape_controls, event_to_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,7 +68,7 @@ class Output:
         """Print one page of events."""
         if self.json:
             for event in events:
-                self._write(to_json(event))
+                self._write(event_to_json(event))
         elif events:
             self.console.print(self._page(events))
 
@@ -74,7 +76,7 @@ class Output:
         sys.stdout.flush()
 
     def _write(self, line: bytes) -> None:
-        sys.stdout.buffer.write(without_controls(line, formats=self._terminal) + b"\n")
+        sys.stdout.buffer.write(escape_controls(line, formats=self._terminal) + b"\n")
 
     def _page(self, events: Sequence[SequencedEvent]) -> Table:
         from rich.text import Text
@@ -91,6 +93,17 @@ class Output:
         for row in rows:
             page.add_row(*(Text(row[heading]) for heading in self._widths))
         return page
+
+
+def printable(text: str) -> str:
+    """The text on one line, with every invisible character escaped.
+
+    >>> printable("a\\tb\\x1b[2J")
+    'a\\\\tb\\\\x1b[2J'
+    """
+    if text.isprintable():
+        return text
+    return "".join([each if each.isprintable() else each.encode("unicode_escape").decode() for each in text])
 
 
 def table(headings: Mapping[str, bool], rows: Iterable[Sequence[str]] = (), **options: Any) -> Table:
@@ -151,3 +164,20 @@ def _fitted(rows: Sequence[dict[str, str]], width: int) -> dict[str, int]:
         return {**widths, TAGS: max(left, 1)}
     tags = min(longest[TAGS], max(int(left * TAGS_SHARE), left - GAP - longest[DATA]))
     return {**widths, TAGS: tags, DATA: left - GAP - tags}
+
+
+@contextmanager
+def progress_bar(output: Output) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar for each thing that is done, on a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    tasks: dict[str, TaskID] = {}
+    with Progress(*columns, console=output.progress, disable=output.progress.quiet) as bar:
+
+        def on_progress(doing: str, done: int, total: int) -> None:
+            if doing not in tasks:
+                tasks[doing] = bar.add_task(doing, total=total)
+            bar.update(tasks[doing], completed=done, total=total)
+
+        yield on_progress

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .escaping import printable
 from .options import extras, json_option, local_path, master_option, open_store, spark_session
-from .output import Output, add_row, table
+from .output import Output, add_row, printable, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -76,6 +75,7 @@ def _summary(told: QueryProgress) -> dict[str, Any]:
         "rows": told.rows,
         "rows_per_s": round(told.rate, 1),
         "lag": told.lag,
+        "error": told.error,
     }
 
 
@@ -111,7 +111,8 @@ def _watching(output: Output) -> Iterator[Callable[[Run], None]]:
 
 def _line(told: QueryProgress) -> str:
     lag = "" if told.lag is None else f", {told.lag:,} behind"
-    return f"{told.rows:,} rows, {told.rate:,.0f} a second{lag}"
+    failed = "" if told.error is None else f", failed: {printable(told.error)}"
+    return f"{told.rows:,} rows, {told.rate:,.0f} a second{lag}{failed}"
 
 
 def _queries(queries: list[QueryProgress]) -> Table:

@@ -14,9 +14,11 @@ from ..errors import FencepostError
 from .options import extras, json_option
 from .output import Output
 
+NOT_READY = 3  # the exit code of `healthcheck` for a server that answers that it is not ready
+
 
 def _settings_options(command: Any) -> Any:
-    from ..server.settings import Settings
+    from ..server import Settings
 
     for each in reversed(fields(Settings)):
         if each.name == "store":
@@ -44,21 +46,20 @@ def serve_command(store: str | None, config: str | None, show_config: bool, **fl
     precedence over a variable, a variable over the file.
     """
     with extras():
-        from ..server import serving, settings, workers
-        from ..server.observing import configure_logs
-    chosen = settings.load({"store": store, **flags}, file=config)
+        from ..server import check_settings, configure_logs, load_settings, runner, serve, supervise
+    chosen = load_settings({"store": store, **flags}, file=config)
     if show_config:
         for name, value in chosen.shown().items():
             click.echo(f"{name} = {json.dumps(value)}")
         return
     configure_logs(chosen.log_format)
-    run = serving.runner()
+    run = runner()
 
     def ready(port: int) -> None:
         click.echo(f"listening on {chosen.host}:{port}", err=True)
 
-    serving.check(chosen)
-    run((serving.serve if chosen.workers == 1 else workers.supervise)(chosen, on_ready=ready))
+    check_settings(chosen)
+    run((serve if chosen.workers == 1 else supervise)(chosen, on_ready=ready))
 
 
 @click.command("healthcheck")
@@ -67,15 +68,17 @@ def serve_command(store: str | None, config: str | None, show_config: bool, **fl
 def healthcheck_command(url: str, as_json: bool | None) -> None:
     """Ask the server at URL whether it is ready; for service managers and containers.
 
+    Exits with 0 if it is, with 3 if it answers that it is not, and says why, and with 1 if it does not answer.
+
     The certificate of a server on this machine is not checked: it seldom names 127.0.0.1, and nothing secret is sent.
     """
     import ssl
     from http.client import HTTPException
-    from urllib.error import URLError
+    from urllib.error import HTTPError, URLError
     from urllib.parse import urlsplit
     from urllib.request import urlopen
 
-    from ..engines.remote.transport import is_this_machine
+    from ..server import is_this_machine
 
     try:
         trust = ssl.create_default_context()
@@ -83,6 +86,15 @@ def healthcheck_command(url: str, as_json: bool | None) -> None:
             trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
         with urlopen(url.rstrip("/") + "/readyz", timeout=5, context=trust) as answer:
             status = answer.status
+    except HTTPError as refused:
+        try:
+            reason = json.loads(refused.read())["detail"]
+        except (ValueError, LookupError, TypeError):  # not the answer of a Fencepost server
+            reason = f"it answered {refused.code}"
+        Output(as_json).result(
+            {"ready": False, "status": refused.code, "reason": reason}, f"{url}: not ready: {reason}"
+        )
+        raise SystemExit(NOT_READY) from None
     except (URLError, HTTPException, OSError, ValueError) as error:
         raise click.ClickException(f"{url}: not ready: {error}") from None
     Output(as_json).result({"ready": True, "status": status}, f"{url} is ready.")
@@ -114,8 +126,7 @@ def add_command(
     as_json: bool | None,
 ) -> None:
     """Make a key and print it, once: the file keeps only its hash. Without --right, it may read and append."""
-    from ..server.access import Right
-    from ..server.keys import add_key
+    from ..server import Right, add_key
 
     expires = None if days is None else datetime.now(timezone.utc).replace(microsecond=0) + timedelta(days=days)
     made = add_key(
@@ -134,7 +145,7 @@ def add_command(
 @json_option
 def list_command(file: str, as_json: bool | None) -> None:
     """List the keys: names, rights, scopes and when they expire."""
-    from ..server.keys import read_keys
+    from ..server import read_keys
 
     output = Output(as_json)
     for key in read_keys(Path(file)):
@@ -150,7 +161,7 @@ def list_command(file: str, as_json: bool | None) -> None:
 @json_option
 def revoke_command(file: str, name: str, as_json: bool | None) -> None:
     """Remove a key. A running server refuses it within a second."""
-    from ..server.keys import revoke_key
+    from ..server import revoke_key
 
     try:
         revoke_key(Path(file), name)

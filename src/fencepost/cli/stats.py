@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..address import SQLITE, Address
-from ..model import SequencedEvent
+from .. import SequencedEvent
+from ..engine import SQLITE, Address
 from .options import json_option, open_store, store_argument
 from .output import Output, add_row
 

@@ -21,8 +21,8 @@ from time import monotonic_ns
 from typing import Any, Final, TypeAlias
 from zlib import crc32
 
-from ..errors import CheckpointBehind, ConditionFailed, FencepostError, IdsOverlap, InvalidInput
-from ..model import AppendCondition, Event, Placed, Query, SequencedEvent
+from ..errors import CheckpointBehind, ConditionFailed, FencepostError, IdsOverlap, InvalidInput, RecordChanged
+from ..model import AppendCondition, Delete, Event, Placed, Put, Query, SequencedEvent
 from .stores import Store
 
 MARK: Final = "client_append"
@@ -58,7 +58,7 @@ class Malformed:
     error: str
 
 
-Outcome: TypeAlias = Placed | ConditionFailed | IdsOverlap | CheckpointBehind | Malformed | Failed
+Outcome: TypeAlias = Placed | ConditionFailed | IdsOverlap | CheckpointBehind | RecordChanged | Malformed | Failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Saw:
-    """A client read, or followed, the log from `after` to `upto` and got just these events of the query.
+    """A client read, or followed, the log from `after` to `up_to` and got just these events of the query.
 
     Each event is its position and a fingerprint of what it holds.
     """
@@ -84,12 +84,12 @@ class Saw:
     ended_ns: int
     query: Query
     after: int
-    upto: int
+    up_to: int
     events: tuple[tuple[int, int], ...]
-    bounded: bool = False  # by `upto` or a limit: then it need not reach the head
+    bounded: bool = False  # by `up_to` or a limit: then it need not reach the head
 
     def __str__(self) -> str:
-        return f"client {self.client} ({self.verb} after {self.after} up to {self.upto})"
+        return f"client {self.client} ({self.verb} after {self.after} up to {self.up_to})"
 
 
 Entry: TypeAlias = Invoked | Answered | Saw
@@ -118,7 +118,7 @@ def load(path: str | os.PathLike[str]) -> History:
 
 
 def _outcome_of(error: Exception) -> Outcome:
-    if isinstance(error, (ConditionFailed, IdsOverlap, CheckpointBehind)):
+    if isinstance(error, (ConditionFailed, IdsOverlap, CheckpointBehind, RecordChanged)):
         return error
     return Malformed(str(error)) if isinstance(error, InvalidInput) else Failed(repr(error))
 
@@ -140,6 +140,7 @@ class ClientStore:
         *,
         unless: Query | None = None,
         checkpoint: tuple[str, int] | None = None,
+        records: Iterable[Put | Delete] = (),
     ) -> Placed:
         self._number += 1
         number = self._number
@@ -147,7 +148,7 @@ class ClientStore:
         conditions = (condition,) if isinstance(condition, AppendCondition) else tuple(condition or ())
         self.note(Invoked(self.client, number, monotonic_ns(), marked, conditions, unless, checkpoint))
         try:
-            placed = self.store.append(marked, conditions, unless=unless, checkpoint=checkpoint)
+            placed = self.store.append(marked, conditions, unless=unless, checkpoint=checkpoint, records=records)
         except (FencepostError, OSError) as error:
             self.note(Answered(self.client, number, monotonic_ns(), _outcome_of(error)))
             raise
@@ -159,14 +160,14 @@ class ClientStore:
         query: Query | None = None,
         *,
         after: int = 0,
-        upto: int | None = None,
+        up_to: int | None = None,
         limit: int | None = None,
         backwards: bool = False,
     ) -> Delivery:
         """A reading that is noted when it has been iterated to its end; backwards with a limit, it is not noted."""
         began_ns = monotonic_ns()
-        reading = self.store.read(query, after=after, upto=upto, limit=limit, backwards=backwards)
-        bounded = upto is not None or limit is not None
+        reading = self.store.read(query, after=after, up_to=up_to, limit=limit, backwards=backwards)
+        bounded = up_to is not None or limit is not None
         unnoted = backwards and limit is not None
         return Delivery(self, reading, "read", began_ns, query or Query.all(), after, bounded, noted=unnoted)
 
@@ -176,14 +177,19 @@ class ClientStore:
         self.note(Saw(self.client, "head", began_ns, monotonic_ns(), Query.all(), head, head, ()))
         return head
 
-    def subscribe(self, query: Query | None = None, *, after: int = 0, timeout: float | None = None) -> Delivery:
+    def subscribe(self, query: Query | None = None, *, after: int = 0, timeout_s: float | None = None) -> Delivery:
         """A subscription that is noted when it is stopped."""
         began_ns = monotonic_ns()
-        subscription = self.store.subscribe(query, after=after, timeout=timeout)
+        subscription = self.store.subscribe(query, after=after, timeout_s=timeout_s)
         return Delivery(self, subscription, "subscribe", began_ns, query or Query.all(), after)
 
     def checkpoint(self, name: str) -> int:
         return self.store.checkpoint(name)
+
+    @property
+    def records(self) -> Any:
+        """The records of the store. Reading and changing them is not part of the history."""
+        return self.store.records
 
     def close(self) -> None:
         """Close the file of the history. The store is left open: other clients may use it."""
@@ -239,9 +245,9 @@ class Delivery:
         self.source.stop()
         self._note(position)
 
-    def _note(self, upto: int) -> None:
+    def _note(self, up_to: int) -> None:
         if not self.noted:
             self.noted = True
-            span = (self.began_ns, monotonic_ns(), self.query, self.after, upto)
+            span = (self.began_ns, monotonic_ns(), self.query, self.after, up_to)
             seen = sorted(self.seen) if self.verb == "read" else self.seen  # a reading may go backwards
             self.store.note(Saw(self.store.client, self.verb, *span, tuple(seen), self.bounded))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from ..core.engine import Capability, Engine, InThread, ReadStart
-from ..core.judging import Append, Verdict
-from ..model import Query, RecordedAppend, SequencedEvent
+from ..core.verdicts import Append, Verdict
+from ..model import Query, Record, RecordedAppend, SequencedEvent
 
 PATIENCE_S: Final = 60.0  # a thread that has not arrived after this time is taken to hang
 
@@ -21,8 +21,8 @@ class FaultyEngine:
     """Calls the wrapped engine, and a function of the test's choice before or after each call.
 
     `before` and `after` are called around every method that stores: `commit`, `commit_async` and `restore`.
-    `before_scan` is called before every method that reads events or recorded appends. The method raises the error that
-    they raise. If `before` raises, nothing was stored. If `after` raises, everything was stored and only the
+    `before_scan` is called before every method that reads events, recorded appends or records. The method raises the
+    error that they raise. If `before` raises, nothing was stored. If `after` raises, everything was stored and only the
     acknowledgement is lost.
     """
 
@@ -54,29 +54,29 @@ class FaultyEngine:
         self._capable.restore(events, appends)
         self.after()
 
-    def begin(self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool) -> ReadStart:
+    def begin(self, query: Query, *, after: int, up_to: int | None, limit: int | None, backwards: bool) -> ReadStart:
         self.before_scan()
-        start: ReadStart = self._capable.begin(query, after=after, upto=upto, limit=limit, backwards=backwards)
+        start: ReadStart = self._capable.begin(query, after=after, up_to=up_to, limit=limit, backwards=backwards)
         return start
 
     async def begin_async(
-        self, query: Query, *, after: int, upto: int | None, limit: int | None, backwards: bool, in_thread: InThread
+        self, query: Query, *, after: int, up_to: int | None, limit: int | None, backwards: bool, in_thread: InThread
     ) -> ReadStart:
         await in_thread(self.before_scan)
         start: ReadStart = await self._capable.begin_async(
-            query, after=after, upto=upto, limit=limit, backwards=backwards, in_thread=in_thread
+            query, after=after, up_to=up_to, limit=limit, backwards=backwards, in_thread=in_thread
         )
         return start
 
     def scan(
-        self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
+        self, query: Query, *, after: int, up_to: int, limit: int | None = None, backwards: bool = False
     ) -> Iterator[Sequence[SequencedEvent]]:
         self.before_scan()
-        return self.engine.scan(query, after=after, upto=upto, limit=limit, backwards=backwards)
+        return self.engine.scan(query, after=after, up_to=up_to, limit=limit, backwards=backwards)
 
-    def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
+    def recorded(self, *, after: int, up_to: int) -> Iterator[Sequence[RecordedAppend]]:
         self.before_scan()
-        pages: Iterator[Sequence[RecordedAppend]] = self._capable.recorded(after=after, upto=upto)
+        pages: Iterator[Sequence[RecordedAppend]] = self._capable.recorded(after=after, up_to=up_to)
         return pages
 
     def head(self) -> int:
@@ -88,8 +88,13 @@ class FaultyEngine:
     def interrupt(self) -> None:
         self.engine.interrupt()
 
-    def checkpoint(self, name: str) -> int:
-        return self.engine.checkpoint(name)
+    def record(self, key: str) -> Record | None:
+        self.before_scan()
+        return self.engine.record(key)
+
+    def records(self, prefix: str, *, after: str, limit: int) -> Sequence[Record]:
+        self.before_scan()
+        return self.engine.records(prefix, after=after, limit=limit)
 
     def close(self) -> None:
         self.engine.close()

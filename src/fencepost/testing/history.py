@@ -77,9 +77,9 @@ class Index:
             for key in write_keys(event):
                 self._by_key.setdefault(key, []).append(event)
 
-    def matching(self, query: Query, after: int, upto: int) -> Iterator[SequencedEvent]:
+    def matching(self, query: Query, after: int, up_to: int) -> Iterator[SequencedEvent]:
         """The matching events of the range; those of each key in order."""
-        found = {event.position: event for run in self._runs(query, after, upto) for event in run}
+        found = {event.position: event for run in self._runs(query, after, up_to) for event in run}
         return iter(found.values())
 
     def first(self, query: Query, after: int, before: int) -> SequencedEvent | None:
@@ -87,12 +87,12 @@ class Index:
         firsts = [next(run, None) for run in self._runs(query, after, before - 1)]
         return min(filter(None, firsts), key=_position, default=None)
 
-    def _runs(self, query: Query, after: int, upto: int) -> Iterator[Iterator[SequencedEvent]]:
+    def _runs(self, query: Query, after: int, up_to: int) -> Iterator[Iterator[SequencedEvent]]:
         """For each key of the query, the matching events of the range in order."""
         for key in {key for item in query.items for key in self._keys(item)}:
             events = self._by_key.get(key, [])
             start = bisect_right(events, after, key=_position)
-            end = bisect_right(events, upto, key=_position)
+            end = bisect_right(events, up_to, key=_position)
             yield (event for event in map(events.__getitem__, range(start, end)) if matches(event, query))
 
     def _keys(self, item: QueryItem) -> Iterable[Key]:
@@ -318,7 +318,7 @@ class _Checker:
             seen = [position for position, _ in saw.events]
             if any(one >= two for one, two in pairwise(seen)):
                 yield "seen", f"{saw} got positions out of order or twice: {_shortened(seen)}"
-            expected = {event.position: event for event in self.index.matching(saw.query, saw.after, saw.upto)}
+            expected = {event.position: event for event in self.index.matching(saw.query, saw.after, saw.up_to)}
             missing = sorted(expected.keys() - set(seen))
             if missing:
                 owner = self._owner(expected[missing[0]])
@@ -343,7 +343,7 @@ class _Checker:
         ]
         # A subscription shows things late by nature, and a bounded reading ends where it was told to.
         readings = [saw for saw in self.saw if saw.verb != "subscribe" and not saw.bounded]
-        known += [(saw.ended_ns, saw.upto, f"{saw} had read") for saw in readings]
+        known += [(saw.ended_ns, saw.up_to, f"{saw} had read") for saw in readings]
         known.sort()
         place, highest, by = 0, 0, ""
         for saw in sorted(readings, key=lambda saw: saw.began_ns):
@@ -351,8 +351,8 @@ class _Checker:
                 if known[place][1] > highest:
                     _, highest, by = known[place]
                 place += 1
-            if saw.upto < highest:
-                yield "seen", f"{saw} began after {by} up to {highest}, but reached only {saw.upto}"
+            if saw.up_to < highest:
+                yield "seen", f"{saw} began after {by} up to {highest}, but reached only {saw.up_to}"
 
     def _owner(self, event: SequencedEvent) -> _Attempt | None:
         text = event.metadata.get(MARK)

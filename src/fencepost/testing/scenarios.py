@@ -4,12 +4,12 @@
         .when(withdraw, Balance("w1"), withdrawal_id="x", amount=50)
         .then(WithdrawalMade("w1", "x", 50))
 
-The given events go through their codecs into stored form, the decision runs its whole course, and
-the list of events answers its reads and judges its append as a store would. What a decision reads
-outside its boundary is therefore missing here too. Events are checked as for a store, also those that `then` expects.
+The given events are encoded by their codecs. The decision runs the same steps as on a store; a list of events takes the
+place of the log for its reads and its append. So a decision sees only the events in its boundary here, too. Events are
+checked as for a store, also those that `then` expects: tests/decisions/test_given.py.
 
-A scenario without `then` proves nothing. Under pytest it fails its test, because pytest loads the plugin
-`fencepost_pytest`. Elsewhere Python reports it when it frees the scenario (`sys.unraisablehook`).
+A scenario without `then` proves nothing. It fails its test if pytest loads the plugin `fencepost_pytest`. Otherwise
+Python reports it when it frees the scenario (`sys.unraisablehook`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Given:
         self._moment = moment
         self._log = list(log)
         with self._clock():
-            _append(self._log, [encode(event) for event in _flat(events)])
+            _append_to(self._log, [encode(event) for event in _flatten(events)])
 
     def at(self, moment: datetime) -> Given:
         """The same history, decided upon at the given time by `now()`."""
@@ -64,7 +64,7 @@ class Given:
         log = list(self._log)
         with self._clock():
             try:
-                decided = perform(decision.steps(args, kwargs, None), lambda step: _take(log, step))
+                decided = perform(decision.steps(args, kwargs, None), lambda step: _run_step(log, step))
             except Exception as error:
                 return Then(None, error, where)
         return Then(decided, None, where)
@@ -93,16 +93,16 @@ class Then:
         self._where = where
         self._checked = False
         plugin: Any = sys.modules.get("fencepost_pytest")
-        self._watched = plugin is not None and plugin.watch(self._forgotten)
+        self._watched = plugin is not None and plugin.watch(self._missing_then)
 
-    def _forgotten(self) -> str | None:
+    def _missing_then(self) -> str | None:
         if self._checked:
             return None
         return f"{self._where}: given(...).when(...) checks nothing; end it with .then(...) or .then_nothing()"
 
     def __del__(self) -> None:
         # Not where a plugin looks after it: the scenario of a test that has failed may be freed at any moment.
-        forgotten = None if self._watched else self._forgotten()
+        forgotten = None if self._watched else self._missing_then()
         if forgotten is not None:
             raise AssertionError(forgotten)
 
@@ -123,7 +123,7 @@ class Then:
             return self
         decided = self.decided
         assert not decided.already, f"it was decided before, by {list(decided.events)}, and nothing was written"
-        written, wanted = list(decided.events), _expected(expected)
+        written, wanted = list(decided.events), _check_expected(expected)
         assert written == wanted, f"decided was {written}, not {wanted}"
         return self
 
@@ -135,7 +135,7 @@ class Then:
         """The decision was recognised as taken before, with these events, and wrote nothing."""
         decided = self.decided
         assert decided.already, f"it was decided now: {list(decided.events)}"
-        earlier, wanted = list(decided.events), _expected(expected)
+        earlier, wanted = list(decided.events), _check_expected(expected)
         assert earlier == wanted, f"decided before was {earlier}, not {wanted}"
         return self
 
@@ -152,15 +152,15 @@ class Then:
             assert self._error.args == expected.args, f"raised was {self._error!r}, not {expected!r}"
 
 
-def _take(log: list[SequencedEvent], step: object) -> Any:
+def _run_step(log: list[SequencedEvent], step: object) -> Any:
     if isinstance(step, ReadEvents):
-        upto = len(log) if step.upto is None else step.upto
-        return [event for event in log[step.after : upto] if matches(event, step.query)], upto
+        up_to = len(log) if step.up_to is None else step.up_to
+        return [event for event in log[step.after : up_to] if matches(event, step.query)], up_to
     if isinstance(step, AppendEvents):
         earlier = [event.position for event in log if step.unless is not None and matches(event, step.unless)]
-        return Placed(earlier[0], earlier[0], already=True) if earlier else _append(log, step.events)
+        return Placed(earlier[0], earlier[0], already=True) if earlier else _append_to(log, step.events)
     if isinstance(step, AwaitRule):
-        return asyncio.run(_awaited(step))
+        return asyncio.run(_await_rule(step))
     if isinstance(step, Notify):
         return None  # a history is not a store, so it has no observers
     # No other client appends to the list, so there is no conflict after which to wait.
@@ -168,24 +168,24 @@ def _take(log: list[SequencedEvent], step: object) -> Any:
     raise AssertionError(f"a decision without snapshots takes no step {step!r}")
 
 
-async def _awaited(step: AwaitRule) -> Any:
+async def _await_rule(step: AwaitRule) -> Any:
     return await step.awaitable
 
 
-def _append(log: list[SequencedEvent], events: Iterable[Event]) -> Placed:
+def _append_to(log: list[SequencedEvent], events: Iterable[Event]) -> Placed:
     first = len(log) + 1
     for position, event in enumerate(events, start=first):
         log.append(SequencedEvent(position, event.type, event.tags, event.data, now(), event.id, event.metadata))
     return Placed(first, len(log))
 
 
-def _flat(events: Iterable[Any]) -> list[Any]:
+def _flatten(events: Iterable[Any]) -> list[Any]:
     return [each for event in events for each in (event if isinstance(event, (list, tuple)) else (event,))]
 
 
-def _expected(events: Iterable[Any]) -> list[Any]:
+def _check_expected(events: Iterable[Any]) -> list[Any]:
     """The events, each of which could be stored: one that could not will never be decided."""
-    flat = _flat(events)
+    flat = _flatten(events)
     for event in flat:
         if not isinstance(event, SequencedEvent):  # what a decision finds stored under a type that it does not know
             encode(event)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeAlias,
 
 from ..aio import AsyncEventStore, AsyncReading, AsyncSubscription
 from ..core.engine import Engine
-from ..model import Placed, SequencedEvent
-from ..store import EventStore
+from ..model import Placed, Record, SequencedEvent
+from ..store import EventStore, engine_of
 
 if TYPE_CHECKING:
     from .clients import ClientStore
@@ -31,12 +31,12 @@ CHUNK_EVENTS: Final = 1_024  # taken from an awaitable reading in one hop betwee
 Store: TypeAlias = "EventStore | BlockingStore | ClientStore"
 
 
-def engine_of(store: Store) -> Engine:
+def engine_beneath(store: Store) -> Engine:
     """The engine beneath a store, to be put under another one or to be wrapped in faults."""
     if isinstance(store, BlockingStore):
-        return store.awaitable.engine
+        return engine_of(store.awaitable)
     assert isinstance(store, EventStore), f"{type(store).__name__} has no engine that is known"
-    return store.engine
+    return engine_of(store)
 
 
 @cache
@@ -54,12 +54,16 @@ def _as(
     return wraps(verb)
 
 
+async def _opened(engine: Engine) -> AsyncEventStore:
+    return AsyncEventStore(engine)  # which belongs to the loop that runs this
+
+
 class BlockingStore:
     """An `AsyncEventStore` with the verbs of an `EventStore`."""
 
     def __init__(self, engine: Engine) -> None:
         self._loop = _loop()
-        self.awaitable = AsyncEventStore(engine)
+        self.awaitable = self.run(_opened(engine))
 
     @_as(AsyncEventStore.append)
     def append(self, *args: Any, **options: Any) -> Placed:
@@ -85,11 +89,38 @@ class BlockingStore:
     def checkpoint(self, name: str) -> int:
         return self.run(self.awaitable.checkpoint(name))
 
+    @property
+    def records(self) -> BlockingRecords:
+        return BlockingRecords(self)
+
     def close(self) -> None:
         self.run(self.awaitable.close())
 
     def run(self, verb: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(verb, self._loop).result()
+
+
+class BlockingRecords:
+    """The records of an awaitable store, with the verbs of `Records`."""
+
+    def __init__(self, store: BlockingStore) -> None:
+        self._store = store
+        self._records = store.awaitable.records
+
+    def get(self, name: str) -> Record | None:
+        return self._store.run(self._records.get(name))
+
+    def list(self, prefix: str = "") -> Iterator[Record]:
+        async def take() -> list[Record]:
+            return [record async for record in self._records.list(prefix)]
+
+        return iter(self._store.run(take()))
+
+    def put(self, name: str, value: bytes, *, expected: int) -> Record:
+        return self._store.run(self._records.put(name, value, expected=expected))
+
+    def delete(self, name: str, *, expected: int) -> None:
+        self._store.run(self._records.delete(name, expected=expected))
 
 
 class BlockingIterator:

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for events, logs, queries and conditions.
+"""Hypothesis strategies for events, logs and queries.
 
 There are few types and tags, so that events and queries match often. Some contain what could be mistaken for a
 separator, a quote or another tag, and one type has the text of a tag. Every test that compares a way of matching with
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from ..model import AppendCondition, Event, Query, QueryItem
+from ..model import Event, Query, QueryItem
 
 TYPES = ["A", "B", "x"]
 TAGS = ["x", "y", "x:y", 'x","y', "é\U0001f600"]  # five: tests rename them one by one
@@ -35,9 +35,3 @@ items = st.builds(
 queries = st.builds(Query, st.lists(items, min_size=1, max_size=3))
 
 logs = st.lists(events, min_size=1, max_size=24)
-
-
-def conditions(head: int) -> st.SearchStrategy[list[AppendCondition]]:
-    """Conditions of a client that has read some part of a log that ends at `head`."""
-    after = st.one_of(st.just(head), st.integers(0, head + 1))
-    return st.lists(st.builds(AppendCondition, queries, after=after), max_size=2)

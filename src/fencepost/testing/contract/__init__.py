@@ -14,7 +14,8 @@ from .invented import ConflictsInvented
 from .missed import ConflictsMissed
 from .modelled import Matching, Modelled
 from .reading import Reading
-from .recording import RecordingContract, RestoringContract, SharedRecordingContract
+from .recorded_appends import RecordingContract, RestoringContract, SharedRecordingContract
+from .records import RecordsContract
 from .subscribing import Subscribing
 
 __all__ = [
@@ -38,6 +39,7 @@ class EventStoreContract(
     Reading,
     Subscribing,
     Closing,
+    RecordsContract,
     Matching,
     Modelled,
 ):

@@ -9,10 +9,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from ...core.judging import Append
+from ...core.verdicts import Append
 from ...errors import CheckpointBehind, IdsOverlap
 from ...model import MAX_POSITION, AppendCondition, Event, Placed, Query
-from ..stores import Store, engine_of
+from ..stores import Store, engine_beneath
 from .base import (
     Contract,
     attempt,
@@ -135,7 +135,7 @@ class Appending(Contract):
 
     def test_unless_in_one_group_commit_sees_what_stands_before_it(self, store: Store) -> None:
         append = Append(tuple(events("Done", "command:1")), unless=tagged("command:1"))
-        first, second = engine_of(store).commit([append, append])
+        first, second = engine_beneath(store).commit([append, append])
         assert isinstance(first, Placed)
         assert second == Placed(first.first, first.first, already=True)
         assert store.head() == first.last
@@ -195,7 +195,7 @@ class Appending(Contract):
         one, two, three = uuid4(), uuid4(), uuid4()
         both = Append(tuple(identified(one, two)))
         half = Append(tuple(identified(two, three)))
-        first, second, third = engine_of(store).commit([both, both, half])
+        first, second, third = engine_beneath(store).commit([both, both, half])
         assert isinstance(first, Placed)
         assert second == Placed(first.first, first.last, already=True)
         assert not isinstance(third, Placed)
@@ -240,7 +240,7 @@ class Appending(Contract):
 
     def test_checkpoints_of_one_group_commit_are_judged_in_their_order(self, store: Store) -> None:
         appends = [Append(tuple(events("Happened")), checkpoint=("name", position)) for position in (2, 1, 3, 3)]
-        verdicts = engine_of(store).commit(appends)
+        verdicts = engine_beneath(store).commit(appends)
         assert [isinstance(verdict, Placed) for verdict in verdicts] == [True, False, True, False]
         assert store.checkpoint("name") == 3
         assert len(list(store.read())) == 2

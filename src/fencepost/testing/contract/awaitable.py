@@ -12,7 +12,7 @@ from ...core.engine import Capability, Engine
 from ...errors import StoreClosed
 from ...model import Event
 from ..faults import PATIENCE_S, FaultyEngine, Gate, once
-from ..stores import BlockingStore, Store, engine_of
+from ..stores import BlockingStore, Store, engine_beneath
 from .base import Contract, events, positions, types
 
 
@@ -20,11 +20,11 @@ class Awaitable(Contract):
     """`class TestMineAwaitable(Awaitable, TestMine): ...`"""
 
     def open_store(self) -> Store:
-        return self.store_over(engine_of(super().open_store()))
+        return self.store_over(engine_beneath(super().open_store()))
 
     def open_again(self) -> Store:
         again = super().open_again()
-        return again if isinstance(again, BlockingStore) else self.store_over(engine_of(again))
+        return again if isinstance(again, BlockingStore) else self.store_over(engine_beneath(again))
 
     def store_over(self, engine: Engine) -> BlockingStore:
         return BlockingStore(engine)
@@ -95,7 +95,7 @@ class Awaitable(Contract):
         engine.before_scan = once(gate)
 
         async def follow() -> list[int]:
-            subscription = held.awaitable.subscribe(timeout=PATIENCE_S)
+            subscription = held.awaitable.subscribe(timeout_s=PATIENCE_S)
             task = asyncio.ensure_future(anext(subscription))
             await asyncio.to_thread(gate.wait_until_reached)
             await _cancel(task)
@@ -108,7 +108,7 @@ class Awaitable(Contract):
 
     def test_a_subscriber_cancelled_while_it_waits_loses_nothing(self, store: BlockingStore) -> None:
         async def follow() -> list[str]:
-            subscription = store.awaitable.subscribe(timeout=PATIENCE_S)
+            subscription = store.awaitable.subscribe(timeout_s=PATIENCE_S)
             received = []
             for number in range(5):
                 task = asyncio.ensure_future(anext(subscription))
@@ -130,7 +130,7 @@ class Awaitable(Contract):
             return head, [event.type async for event in reading]
 
         head, found = store.run(read())
-        assert (positions(store.read(upto=head))[-1], found) == (head, ["Before"])
+        assert (positions(store.read(up_to=head))[-1], found) == (head, ["Before"])
 
     def test_a_closed_store_says_so_to_what_was_begun_before(self, store: BlockingStore) -> None:
         async def read() -> None:

@@ -20,7 +20,7 @@ from ...errors import AppendRefused, ConditionFailed
 from ...model import AppendCondition, Event, Placed, Query, SequencedEvent
 from ...store import EventStore
 from ..faults import PATIENCE_S, FaultyEngine, once
-from ..stores import Store, engine_of
+from ..stores import Store, engine_beneath
 
 Result = TypeVar("Result")
 
@@ -87,7 +87,7 @@ class Contract:
 
     def faulty(self, store: Store) -> tuple[FaultyEngine, Store]:
         """The engine beneath the store, ready to misbehave, and a store over it."""
-        engine = FaultyEngine(engine_of(store))
+        engine = FaultyEngine(engine_beneath(store))
         return engine, self.store_over(engine)
 
 

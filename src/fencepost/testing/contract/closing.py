@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from ...errors import StoreClosed
-from ...model import Event, Placed
+from ...model import Event, Placed, Put
 from ..stores import Store
 from .base import Contract, condition_fails, contents, events, no_new, positions, tagged, take, together
 
@@ -19,6 +19,9 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "head": lambda store: store.head(),
     "subscribe": lambda store: store.subscribe(),
     "checkpoint": lambda store: store.checkpoint("name"),
+    "records.get": lambda store: store.records.get("name"),
+    "records.list": lambda store: list(store.records.list()),
+    "records.put": lambda store: store.records.put("name", b"", expected=0),
 }
 
 
@@ -55,7 +58,8 @@ class Durability(Contract):
             *events("Plain", "y", count=50),
         ]
         store.append(given[:1])
-        placed = store.append(given[1:], checkpoint=("name", 7))
+        placed = store.append(given[1:], checkpoint=("name", 7), records=[Put("name", b"value", 0)])
+        record = store.records.get("name")
         log = list(store.read())
         store.close()
         with closing(self.open_again()) as reopened:
@@ -64,6 +68,7 @@ class Durability(Contract):
             assert contents(reopened.read(tagged("x"))) == given[:1]
             assert contents(reopened.read(tagged("y"))) == given
             assert reopened.checkpoint("name") == 7
+            assert reopened.records.get("name") == record is not None
 
     def test_what_was_stored_before_opening_is_a_conflict_as_ever(self, store: Store) -> None:
         retried = [Event("Reserved", tags={"seat:1"}, id=uuid4())]

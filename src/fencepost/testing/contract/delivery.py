@@ -35,7 +35,7 @@ class Delivery(Contract):
         assert seen == list(store.read())
 
     def test_18_a_subscriber_sees_every_position_once_and_in_order(self, store: Store, again: Store) -> None:
-        followers = [handle.subscribe(timeout=PATIENCE_S) for handle in (store, again)]
+        followers = [handle.subscribe(timeout_s=PATIENCE_S) for handle in (store, again)]
         following = [Running(partial(take, follower, WRITERS * APPENDS)) for follower in followers]
         self._write(store, again)
         log = list(store.read())
@@ -69,7 +69,7 @@ class Delivery(Contract):
 
     def test_19_a_subscriber_survives_a_long_open_transaction(self, store: Store, again: Store) -> None:
         store.append(events("Before", count=3))
-        subscription = again.subscribe(timeout=PATIENCE_S)
+        subscription = again.subscribe(timeout_s=PATIENCE_S)
         with self.older_transaction():
             store.append(events("During", count=3))
             during = take(subscription, 6)
@@ -89,7 +89,7 @@ class Delivery(Contract):
         again.append(events("Later", "tag", count=100))
         read += list(reading)
         assert contents(read) == events("Past", "tag", count=4_200)
-        assert read == list(store.read(tagged("tag"), upto=reading.head))
+        assert read == list(store.read(tagged("tag"), up_to=reading.head))
 
     def test_20_readings_are_whole_at_every_page_size(self, store: Store) -> None:
         store.append(events("Even", "half", count=4_100))
@@ -99,13 +99,13 @@ class Delivery(Contract):
         for size in SIZES:
             bound = log[size - 1].position
             for query in (Query.all(), tagged("half"), typed("Even")):
-                assert list(store.read(query, upto=bound)) == log[:size]
+                assert list(store.read(query, up_to=bound)) == log[:size]
                 assert list(store.read(query, limit=size)) == log[:size]
-                assert list(store.read(query, upto=bound, backwards=True)) == log[:size][::-1]
+                assert list(store.read(query, up_to=bound, backwards=True)) == log[:size][::-1]
 
     def test_20_a_subscriber_that_starts_thousands_behind_gets_them_all(self, store: Store) -> None:
         store.append(events("Past", "tag", count=4_200))
-        subscription = store.subscribe(tagged("tag"), timeout=PATIENCE_S)
+        subscription = store.subscribe(tagged("tag"), timeout_s=PATIENCE_S)
         past = take(subscription, 4_200)
         store.append(events("Live", "tag", count=3))
         assert past + take(subscription, 3) == list(store.read())
@@ -113,7 +113,7 @@ class Delivery(Contract):
     @pytest.mark.parametrize("size", [1_023, 1_024, 1_025, 4_200])
     def test_20_a_subscriber_slower_than_the_writers_loses_nothing(self, store: Store, size: int) -> None:
         store.append(events("First", "tag"))
-        subscription = store.subscribe(tagged("tag"), timeout=PATIENCE_S)
+        subscription = store.subscribe(tagged("tag"), timeout_s=PATIENCE_S)
         live = self._made_live(store, subscription)
         for start in range(0, size, 700):  # it takes nothing meanwhile: its buffer fills and runs over
             store.append(events("Live", "tag", count=min(700, size - start)))
@@ -122,7 +122,7 @@ class Delivery(Contract):
         assert received + take(subscription, 2) == list(store.read())
 
     def test_20_a_slow_subscriber_gets_everything_while_others_go_on_writing(self, store: Store, again: Store) -> None:
-        subscription = store.subscribe(tagged("tag"), timeout=PATIENCE_S)
+        subscription = store.subscribe(tagged("tag"), timeout_s=PATIENCE_S)
         received: list[SequencedEvent] = []
 
         def write(handle: Store) -> None:
@@ -141,23 +141,23 @@ class Delivery(Contract):
 
     def test_21_a_filter_that_matches_almost_nothing_moves_on_all_the_same(self, store: Store) -> None:
         needle = store.append(events("Rare", "needle")).first
-        subscription = store.subscribe(tagged("needle"), timeout=PATIENCE_S)
+        subscription = store.subscribe(tagged("needle"), timeout_s=PATIENCE_S)
         assert positions(take(subscription, 1)) == [needle]
         for _ in range(5):
             store.append(events("Common", "hay", count=2_000))
         head = store.head()
-        quiet = store.subscribe(tagged("needle"), after=needle, timeout=0.05)
+        quiet = store.subscribe(tagged("needle"), after=needle, timeout_s=0.05)
         assert list(quiet) == []
         assert quiet.position == head
         last = store.append(events("Rare", "needle")).first
         assert positions(take(subscription, 1)) == [last]
         assert positions(take(quiet, 1)) == [last]
-        reading = store.read(tagged("needle"), after=needle, upto=head)
+        reading = store.read(tagged("needle"), after=needle, up_to=head)
         assert (list(reading), reading.head) == ([], head)
 
     def test_21_the_position_of_a_live_subscriber_moves_on_although_nothing_matches(self, store: Store) -> None:
         store.append(events("Rare", "needle"))
-        subscription = store.subscribe(tagged("needle"), timeout=0.05)
+        subscription = store.subscribe(tagged("needle"), timeout_s=0.05)
         assert len(list(subscription)) == 1
         head = store.append(events("Common", "hay", count=50)).last
         while subscription.position < head:  # the follower needs a moment; if it never moves on, the suite hangs here

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from ...errors import InvalidInput
-from ...model import AppendCondition, Event, Query, QueryItem, SequencedEvent, limits
+from ...model import AppendCondition, Delete, Event, Put, Query, QueryItem, SequencedEvent, limits
 from ..stores import Store
 from .base import Contract, contents, events, no_new, positions, tagged, typed
 
@@ -65,6 +65,11 @@ BAD_APPENDS: dict[str, tuple[str, Callable[[Store], object]]] = {
     "a nameless checkpoint": ("checkpoint.name", append(events("A"), checkpoint=("", 1))),
     "a checkpoint below 0": ("checkpoint.position", append(events("A"), checkpoint=("a", -1))),
     "a checkpoint that is not an int": ("checkpoint.position", append(events("A"), checkpoint=("a", 1.5))),
+    "a change instead of a list": ("records", append([], records=Put("a", b"", 0))),
+    "something else among the changes": ("records[1]", append([], records=[Put("a", b"", 0), ("b", b"")])),
+    "a record twice": ("records[1]", append([], records=[Put("a", b"", 0), Delete("a", 1)])),
+    "too many records": ("records", append([], records=[Put(f"{n}", b"", 0) for n in range(limits.MAX_RECORDS + 1)])),
+    "no events and no records": ("events", append([], records=[])),
 }
 
 BAD_READS: dict[str, tuple[str, Callable[[Store], object]]] = {
@@ -73,11 +78,22 @@ BAD_READS: dict[str, tuple[str, Callable[[Store], object]]] = {
     "after beyond all positions": ("after", read(after=limits.MAX_POSITION + 1)),
     "after that is not an int": ("after", read(after="1")),
     "after that is a bool": ("after", read(after=True)),
-    "upto below 0": ("upto", read(upto=-1)),
-    "upto that is not an int": ("upto", read(upto=1.0)),
+    "up_to below 0": ("up_to", read(up_to=-1)),
+    "up_to that is not an int": ("up_to", read(up_to=1.0)),
     "limit of 0": ("limit", read(limit=0)),
     "limit that is not an int": ("limit", read(limit="1")),
     "a subscription to a type": ("query", subscribe("A")),
+    "a nameless record": ("name", lambda store: store.records.get("")),
+    "a record with NUL in its name": ("name", lambda store: store.records.put("a\0", b"", expected=0)),
+    "a record of text": ("value", lambda store: store.records.put("a", "text", expected=0)),  # type: ignore[arg-type]
+    "a record that is too large": (
+        "value",
+        lambda store: store.records.put("a", bytes(limits.MAX_VALUE_BYTES + 1), expected=0),
+    ),
+    "a revision below 0": ("expected", lambda store: store.records.put("a", b"", expected=-1)),
+    "a revision that is a bool": ("expected", lambda store: store.records.put("a", b"", expected=True)),
+    "deleting a record that must not exist": ("expected", lambda store: store.records.delete("a", expected=0)),
+    "a prefix that is not a str": ("prefix", lambda store: list(store.records.list(5))),  # type: ignore[arg-type]
     "a subscription after -1": ("after", subscribe(after=-1)),
     "the checkpoint without a name": ("checkpoint", checkpoint("")),
     "the checkpoint named by a number": ("checkpoint", checkpoint(1)),

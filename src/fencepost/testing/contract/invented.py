@@ -109,7 +109,7 @@ class ConflictsInvented(Contract):
     def test_14_the_boundary_of_a_bounded_read_is_its_bound(self, store: Store) -> None:
         store.append(events("Reserved", "seat:1", count=5))
         third = positions(store.read())[2]
-        reading = store.read(tagged("seat:1"), upto=third)
+        reading = store.read(tagged("seat:1"), up_to=third)
         assert len(list(reading)) == 3
         assert reading.head == third
         condition_fails(store, events("Reserved", "seat:1"), no_new(tagged("seat:1"), reading.head))

@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 
 from ...buckets import matches
-from ...core.judging import Append, Conflicting
+from ...core.verdicts import Append, Conflict
 from ...errors import ConditionFailed
 from ...model import AppendCondition, Event, Placed, Query, QueryItem
-from ..stores import Store, engine_of
+from ..stores import Store, engine_beneath
 from .base import (
     BLOCKED_S,
     Contract,
@@ -175,12 +175,12 @@ class ConflictsMissed(Contract):
         condition = no_new(tagged("seat:1"), seen)
         reserving = Append(tuple(events("Reserved", "seat:1", count=2)), (condition,))
         elsewhere = Append(tuple(events("Reserved", "seat:2")), (no_new(tagged("seat:2")),))
-        first, second, third, fourth = engine_of(store).commit([reserving, reserving, elsewhere, reserving])
+        first, second, third, fourth = engine_beneath(store).commit([reserving, reserving, elsewhere, reserving])
         assert isinstance(first, Placed)
         assert isinstance(third, Placed)
         assert first.last < third.first
         for refused in (second, fourth):
-            assert isinstance(refused, Conflicting)
+            assert isinstance(refused, Conflict)
             assert (refused.condition, refused.position) == (condition, first.first)
         assert types(store.read(tagged("seat:1"))) == ["Added", "Reserved", "Reserved"]
         assert positions(store.read(tagged("seat:2"))) == [third.first]
@@ -188,16 +188,16 @@ class ConflictsMissed(Contract):
     @pytest.mark.parametrize("way", WAYS)
     def test_09_in_one_group_commit_a_conflict_is_found_by(self, store: Store, way: str) -> None:
         appends = [Append(tuple(events("Reserved", "seat:1")), (no_new(WAYS[way]),)) for _ in range(3)]
-        verdicts = engine_of(store).commit(appends)
-        assert [type(verdict) for verdict in verdicts] == [Placed, Conflicting, Conflicting]
+        verdicts = engine_beneath(store).commit(appends)
+        assert [type(verdict) for verdict in verdicts] == [Placed, Conflict, Conflict]
         assert store.head() == verdicts[0].last  # type: ignore[union-attr]
 
     def test_09_a_refused_append_does_not_count_against_those_behind_it(self, store: Store) -> None:
         store.append(events("Added", "seat:1"))
         refused = Append(tuple(events("Reserved", "seat:1", "seat:2")), (no_new(tagged("seat:1")),))
         accepted = Append(tuple(events("Reserved", "seat:2")), (no_new(tagged("seat:2")),))
-        verdicts = engine_of(store).commit([refused, accepted])
-        assert [type(verdict) for verdict in verdicts] == [Conflicting, Placed]
+        verdicts = engine_beneath(store).commit([refused, accepted])
+        assert [type(verdict) for verdict in verdicts] == [Conflict, Placed]
         assert types(store.read(tagged("seat:2"))) == ["Reserved"]
 
     def test_09_many_callers_at_once_are_refused_exactly_when_they_conflict(self, store: Store) -> None:

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from ...buckets import matches
-from ...core.judging import Append
-from ...errors import AppendRefused, CheckpointBehind, ConditionFailed, IdsOverlap
-from ...model import AppendCondition, Event, Placed, Query, SequencedEvent
+from ...core.verdicts import Append
+from ...errors import AppendRefused, CheckpointBehind, ConditionFailed, IdsOverlap, RecordChanged
+from ...model import AppendCondition, Delete, Event, Placed, Put, Query, Record, SequencedEvent
 from .. import strategies
 from ..stores import Store
 from .base import Contract, attempt, positions, take
@@ -56,7 +56,7 @@ def _compare(store: Store, query: Query) -> None:
     matching = [event for event in log if matches(event, query)]
     assert list(store.read(query)) == matching
     assert list(store.read(query, backwards=True)) == matching[::-1]
-    subscription = store.subscribe(query, timeout=0)
+    subscription = store.subscribe(query, timeout_s=0)
     assert take(subscription, len(log) + 1) == matching
     subscription.stop()
     middle = log[len(log) // 2].position
@@ -112,6 +112,8 @@ class Model:
     def __init__(self) -> None:
         self.log: list[tuple[int, Event]] = []
         self.checkpoints: dict[str, int] = {}
+        self.records: dict[str, Record] = {}
+        self.revisions: dict[str, int] = {}  # the highest that a record of the name has had
 
     @property
     def head(self) -> int:
@@ -137,7 +139,22 @@ class Model:
                 return condition, found[0]
         if checkpoint is not None and checkpoint[1] <= self.checkpoints.get(checkpoint[0], 0):
             return CheckpointBehind
+        for change in append.records:
+            if change.expected != (self.records[change.name].revision if change.name in self.records else 0):
+                return RecordChanged
         return None
+
+    def change(self, changes: list[Put | Delete], revisions: tuple[int, ...]) -> None:
+        """Take over what was stored. The store chooses the revision of a new record, above those of earlier ones."""
+        for change, revision in zip(changes, revisions, strict=True):
+            if isinstance(change, Delete):
+                assert revision == 0
+                del self.records[change.name]
+            else:
+                assert revision == change.expected + 1 or not change.expected
+                assert revision > self.revisions.get(change.name, 0)
+                self.records[change.name] = Record(change.name, change.value, revision)
+                self.revisions[change.name] = revision
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -180,20 +197,32 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(
         data=st.data(),
+        events=st.lists(strategies.events, max_size=1),
+        names=st.lists(st.sampled_from(NAMES), min_size=1, max_size=2, unique=True),
+        checkpoint=st.none() | st.tuples(st.sampled_from(NAMES), st.integers(0, 8)),
+    )
+    def append_with_records(
+        self, data: st.DataObject, events: list[Event], names: list[str], checkpoint: tuple[str, int] | None
+    ) -> None:
+        self._append(data, events, checkpoint=checkpoint, records=[self._change(data, name) for name in names])
+
+    @rule(
+        data=st.data(),
         query=st.none() | strategies.queries,
         limit=st.none() | st.integers(1, 5),
         backwards=st.booleans(),
     )
     def read(self, data: st.DataObject, query: Query | None, limit: int | None, backwards: bool) -> None:
-        after, upto = self._near_head(data), data.draw(st.none() | st.just(self._near_head(data)))
-        bound = self.model.head if upto is None else min(upto, self.model.head)
+        after = self._near_head(data)
+        up_to = self._near_head(data) if data.draw(st.booleans()) else None
+        bound = self.model.head if up_to is None else min(up_to, self.model.head)
         expected = [
             (position, event)
             for position, event in self.model.log
             if after < position <= bound and (query is None or matches(event, query))
         ]
         expected = (expected[::-1] if backwards else expected)[:limit]
-        reading = self.store.read(query, after=after, upto=upto, limit=limit, backwards=backwards)
+        reading = self.store.read(query, after=after, up_to=up_to, limit=limit, backwards=backwards)
         assert [(event.position, event.event) for event in reading] == expected
         cut = limit is not None and len(expected) == limit and not backwards
         assert reading.head == (expected[-1][0] if cut else bound)
@@ -201,7 +230,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=st.data(), query=st.none() | strategies.queries)
     def subscribe(self, data: st.DataObject, query: Query | None) -> None:
         after = self._near_head(data)
-        subscription = self.other.subscribe(query, after=after, timeout=0)
+        subscription = self.other.subscribe(query, after=after, timeout_s=0)
         expected = self.model.found(query or Query.all(), after)
         assert [event.position for event in subscription] == expected
         assert subscription.position == max(after, self.model.head)
@@ -218,10 +247,12 @@ class StoreMachine(RuleBasedStateMachine):
             self.store = self.suite.open_again()
 
     @invariant()
-    def the_head_and_checkpoints_agree(self) -> None:
+    def the_head_the_checkpoints_and_the_records_agree(self) -> None:
         assert self.store.head() == self.model.head
         for name in NAMES:
             assert self.store.checkpoint(name) == self.model.checkpoints.get(name, 0)
+            assert self.store.records.get(name) == self.model.records.get(name)
+        assert list(self.store.records.list()) == sorted(self.model.records.values(), key=lambda record: record.name)
 
     def teardown(self) -> None:
         if hasattr(self, "model"):
@@ -233,9 +264,22 @@ class StoreMachine(RuleBasedStateMachine):
             self.other.close()
 
     def _near_head(self, data: st.DataObject) -> int:
-        """0, a position of the log, just below one, or just above the head."""
+        """0, a position of the log, or just below one.
+
+        Drawn by number: on a cluster positions differ from run to run, and what is drawn must not depend on them.
+        """
         known = [position for position, _ in self.model.log]
-        return data.draw(st.sampled_from([0, *known[-6:], *[position - 1 for position in known[-3:]]]))
+        near = [0, *known[-6:], *[position - 1 for position in known[-3:]]]
+        return near[data.draw(st.integers(0, 9)) % len(near)]
+
+    def _change(self, data: st.DataObject, name: str) -> Put | Delete:
+        """A change of the record that expects its revision, or an earlier one, or that it does not exist."""
+        current = self.model.records.get(name)
+        revision = self.model.revisions.get(name, 0) if current is None else current.revision
+        expected = data.draw(st.sampled_from([revision, revision, max(revision - 1, 0), 0]))
+        if expected and data.draw(st.booleans()):
+            return Delete(name, expected)
+        return Put(name, data.draw(st.binary(max_size=3)), expected)
 
     def _append(
         self,
@@ -243,14 +287,21 @@ class StoreMachine(RuleBasedStateMachine):
         events: list[Event],
         unless: Query | None = None,
         checkpoint: tuple[str, int] | None = None,
+        records: list[Put | Delete] | None = None,
     ) -> None:
         """Append with no conditions, or with some from an earlier view of the log."""
-        conditions = data.draw(strategies.conditions(self._near_head(data)))
-        expected = self.model.judge(Append(tuple(events), tuple(conditions), unless, checkpoint))
+        queries = data.draw(st.lists(strategies.queries, max_size=2))
+        afters = [self._near_head(data) + data.draw(st.integers(0, 1)) for _ in queries]
+        conditions = [AppendCondition(query, after=after) for query, after in zip(queries, afters, strict=True)]
+        changes = records or []
+        expected = self.model.judge(Append(tuple(events), tuple(conditions), unless, checkpoint, tuple(changes)))
         note(f"expected: {expected}")
-        answer = attempt(lambda: self.store.append(events, conditions, unless=unless, checkpoint=checkpoint))
+        answer = attempt(
+            lambda: self.store.append(events, conditions, unless=unless, checkpoint=checkpoint, records=changes)
+        )
         if expected is None:
             self._accepted(answer, events, checkpoint)
+            self.model.change(changes, answer.revisions if isinstance(answer, Placed) else ())
         elif isinstance(expected, Placed):
             assert answer == expected
         elif isinstance(expected, tuple):

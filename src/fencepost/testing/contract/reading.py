@@ -41,11 +41,11 @@ class Reading(Contract):
             store.append([Event(kind, tags=set(tags))])
         log = list(store.read())
         marks = [0, log[0].position, log[7].position, log[-1].position, MAX_POSITION]
-        for query, after, upto, limit in product(QUERIES, marks, [*marks, None], [None, 1, 3]):
-            bound = MAX_POSITION if upto is None else upto
+        for query, after, up_to, limit in product(QUERIES, marks, [*marks, None], [None, 1, 3]):
+            bound = MAX_POSITION if up_to is None else up_to
             expected = [event for event in log if after < event.position <= bound and matches(event, query)]
-            assert list(store.read(query, after=after, upto=upto, limit=limit)) == expected[:limit]
-            backwards = store.read(query, after=after, upto=upto, limit=limit, backwards=True)
+            assert list(store.read(query, after=after, up_to=up_to, limit=limit)) == expected[:limit]
+            backwards = store.read(query, after=after, up_to=up_to, limit=limit, backwards=True)
             assert list(backwards) == expected[::-1][:limit]
 
     def test_an_event_that_several_items_match_is_read_once(self, store: Store) -> None:
@@ -58,27 +58,27 @@ class Reading(Contract):
         store.append(events("A") + events("B", "x"))
         assert types(store.read()) == types(store.read(Query.all())) == ["A", "B"]
 
-    def test_upto_is_included_and_after_is_not(self, store: Store) -> None:
+    def test_up_to_is_included_and_after_is_not(self, store: Store) -> None:
         store.append(events("A", count=5))
         log = positions(store.read())
-        assert positions(store.read(after=log[1], upto=log[3])) == log[2:4]
-        assert positions(store.read(after=log[1], upto=log[3], backwards=True)) == [log[3], log[2]]
-        assert positions(store.read(after=log[1], upto=log[1])) == []
-        assert positions(store.read(after=log[3], upto=log[1])) == []
-        assert positions(store.read(upto=0)) == []
+        assert positions(store.read(after=log[1], up_to=log[3])) == log[2:4]
+        assert positions(store.read(after=log[1], up_to=log[3], backwards=True)) == [log[3], log[2]]
+        assert positions(store.read(after=log[1], up_to=log[1])) == []
+        assert positions(store.read(after=log[3], up_to=log[1])) == []
+        assert positions(store.read(up_to=0)) == []
 
     def test_without_a_limit_the_head_is_known_before_the_first_event(self, store: Store) -> None:
         head = store.append(events("A", count=3)).last
         reading = store.read(typed("Never"))
         assert reading.head == head
-        assert store.read(upto=head - 1).head == head - 1
-        assert store.read(upto=MAX_POSITION).head == head
+        assert store.read(up_to=head - 1).head == head - 1
+        assert store.read(up_to=MAX_POSITION).head == head
         assert store.read(backwards=True).head == head
 
     def test_a_reading_holds_nothing_that_came_after_its_head(self, store: Store, again: Store) -> None:
         store.append(events("A", count=3))
         forwards, backwards = store.read(), store.read(backwards=True)
-        bounded = store.read(upto=MAX_POSITION)
+        bounded = store.read(up_to=MAX_POSITION)
         limited = store.read(limit=10)
         again.append(events("B", count=3))
         assert types(forwards) == types(backwards) == types(bounded) == types(limited) == ["A"] * 3

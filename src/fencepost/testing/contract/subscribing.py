@@ -18,13 +18,13 @@ from .base import Contract, Running, events, positions, tagged, take, together, 
 class Subscribing(Contract):
     def test_the_past_comes_first_then_what_is_new(self, store: Store) -> None:
         store.append(events("Past", count=3))
-        subscription = store.subscribe(timeout=PATIENCE_S)
+        subscription = store.subscribe(timeout_s=PATIENCE_S)
         past = take(subscription, 3)
         store.append(events("New", count=2))
         assert past + take(subscription, 2) == list(store.read())
 
     def test_what_comes_while_the_subscriber_waits_wakes_it(self, store: Store, again: Store) -> None:
-        subscription = store.subscribe(typed("New"), timeout=PATIENCE_S)
+        subscription = store.subscribe(typed("New"), timeout_s=PATIENCE_S)
         for writer in (store, again, store):
             waiting = Running(partial(take, subscription, 1))
             assert not waiting.ended(0.05)
@@ -33,22 +33,22 @@ class Subscribing(Contract):
 
     def test_only_what_comes_after_after_is_delivered(self, store: Store) -> None:
         seen = store.append(events("Past", count=3)).first
-        subscription = store.subscribe(after=seen, timeout=0)
+        subscription = store.subscribe(after=seen, timeout_s=0)
         assert positions(subscription) == positions(store.read(after=seen))
 
     def test_a_subscription_from_the_head_delivers_only_what_is_new(self, store: Store) -> None:
         head = store.append(events("Past", count=3)).last
-        subscription = store.subscribe(after=head, timeout=PATIENCE_S)
+        subscription = store.subscribe(after=head, timeout_s=PATIENCE_S)
         store.append(events("New", count=2))
         assert types(take(subscription, 2)) == ["New", "New"]
 
     def test_with_no_patience_at_all_the_past_is_delivered_whole(self, store: Store) -> None:
         store.append(events("Past", count=2_500))
-        subscription = store.subscribe(timeout=0)
+        subscription = store.subscribe(timeout_s=0)
         assert len(list(subscription)) == 2_500
 
     def test_after_a_silence_the_iteration_ends_and_can_be_taken_up_again(self, store: Store) -> None:
-        subscription = store.subscribe(timeout=0.02)
+        subscription = store.subscribe(timeout_s=0.02)
         assert list(subscription) == []
         received: list[SequencedEvent] = []
         for _ in range(3):
@@ -105,7 +105,7 @@ class Subscribing(Contract):
     def test_the_position_is_what_was_handed_out(self, store: Store) -> None:
         store.append(events("Past", count=3))
         log = positions(store.read())
-        subscription = store.subscribe(after=log[0], timeout=0)
+        subscription = store.subscribe(after=log[0], timeout_s=0)
         assert subscription.position == log[0]
         assert next(subscription).position == log[1] == subscription.position
         assert next(subscription).position == log[2] == subscription.position
@@ -115,7 +115,7 @@ class Subscribing(Contract):
         received: list[SequencedEvent] = []
         position = 0
         for _ in range(4):
-            subscription = store.subscribe(typed("A"), after=position, timeout=0)
+            subscription = store.subscribe(typed("A"), after=position, timeout_s=0)
             received += take(subscription, 1)
             position = subscription.position
             subscription.stop()
@@ -124,7 +124,7 @@ class Subscribing(Contract):
 
     def test_the_position_of_a_silent_subscription_is_the_head(self, store: Store) -> None:
         head = store.append(events("Past", count=3)).last
-        subscription = store.subscribe(typed("Never"), timeout=0)
+        subscription = store.subscribe(typed("Never"), timeout_s=0)
         assert list(subscription) == []
         assert subscription.position == head
 
@@ -141,7 +141,7 @@ class Subscribing(Contract):
             typed("End"),
         ]
         queries = [query | typed("End") for query in queries]
-        subscriptions = [store.subscribe(query, timeout=PATIENCE_S) for query in queries]
+        subscriptions = [store.subscribe(query, timeout_s=PATIENCE_S) for query in queries]
         following = [Running(partial(_until_the_end, subscription)) for subscription in subscriptions]
 
         def write(handle: Store, seed: int) -> None:
@@ -156,7 +156,7 @@ class Subscribing(Contract):
             subscription.stop()
 
     def test_a_subscriber_that_stops_does_not_disturb_the_others(self, store: Store) -> None:
-        one, two = (store.subscribe(timeout=PATIENCE_S) for _ in range(2))
+        one, two = (store.subscribe(timeout_s=PATIENCE_S) for _ in range(2))
         store.append(events("A"))
         assert types(chain(take(one, 1), take(two, 1))) == ["A", "A"]
         one.stop()
@@ -166,14 +166,14 @@ class Subscribing(Contract):
     def test_a_subscriber_may_come_when_the_last_one_has_just_gone(self, store: Store) -> None:
         for number in range(20):
             store.append(events("A"))
-            subscription = store.subscribe(timeout=PATIENCE_S)
+            subscription = store.subscribe(timeout_s=PATIENCE_S)
             assert len(take(subscription, number + 1)) == number + 1
             subscription.stop()
 
     def test_a_storage_error_reaches_the_subscriber_and_the_next_try_goes_on(self, store: Store) -> None:
         store.append(events("Past", count=2))
         engine, unlucky = self.faulty(store)
-        subscription = unlucky.subscribe(timeout=PATIENCE_S)
+        subscription = unlucky.subscribe(timeout_s=PATIENCE_S)
         assert len(take(subscription, 2)) == 2
         engine.before_scan = once(raising(OSError("the disk is gone")))
         store.append(events("New", count=2))

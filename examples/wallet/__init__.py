@@ -5,8 +5,8 @@
     requests    the bodies that clients send, their limits, and answers as JSON
     routing     calls the function that answers a request
     app         the HTTP interface
-    serving     the command that starts the server
+    server      the command that starts the server
     page.html   a page that shows wallets live
 
-`fencepost demo wallet --store wallet.db --port 8000` serves it.
+`python -m examples.wallet --store wallet.db --port 8000` serves it.
 """

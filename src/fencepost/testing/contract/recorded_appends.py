@@ -8,11 +8,12 @@ from functools import partial
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 
-from ...core.judging import Append
+from ...core.verdicts import Append
 from ...errors import InvalidInput
 from ...model import AppendCondition, Event, Placed, Query, RecordedAppend, encode_conditions
-from ...store import EventStore
+from ...store import EventStore, engine_of, recorded, restore
 from .base import attempt, condition_fails, events, no_new, tagged, together, typed
 
 
@@ -32,7 +33,7 @@ class RecordingContract:
         head = recording.append(events("Opened", "wallet:1", count=3)).last
         conditions = [no_new(tagged("wallet:1"), head), no_new(typed("A", "B") | tagged("x", "y"), 2**96 - 1)]
         placed = recording.append(events("Paid", "wallet:1", count=2), conditions, unless=tagged("command:7"))
-        blind, kept = recording.recorded()
+        blind, kept = recorded(recording)
         assert (blind.last, blind.conditions, blind.unless) == (head, (), None)
         assert (kept.first, kept.last) == (placed.first, placed.last)
         assert list(kept.conditions) == conditions
@@ -45,7 +46,7 @@ class RecordingContract:
         assert recording.append(identified).already
         assert recording.append(events("Opened"), unless=tagged("wallet:1")).already
         recording.append([], no_new(tagged("wallet:2")), checkpoint=("consumer", 1))
-        assert len(list(recording.recorded())) == 1
+        assert len(list(recorded(recording))) == 1
 
     def test_the_appends_of_one_group_commit_are_kept_one_by_one(self, recording: EventStore) -> None:
         condition = no_new(tagged("wallet:1"))
@@ -55,42 +56,42 @@ class RecordingContract:
             Append(tuple(events("Other", "wallet:2")), (no_new(tagged("wallet:2")),)),
             Append((), checkpoint=("consumer", 5)),
         ]
-        first, refused, third, _ = recording.engine.commit(appends)
+        first, refused, third, _ = engine_of(recording).commit(appends)
         assert isinstance(first, Placed)
         assert not isinstance(refused, Placed)
         assert isinstance(third, Placed)
-        assert [(append.first, append.last) for append in recording.recorded()] == [
+        assert [(append.first, append.last) for append in recorded(recording)] == [
             (first.first, first.last),
             (third.first, third.last),
         ]
 
     def test_a_range_holds_the_appends_that_end_in_it(self, recording: EventStore) -> None:
         one, two, three = (recording.append(events("A", count=3)) for _ in range(3))
-        assert [append.last for append in recording.recorded(after=one.last)] == [two.last, three.last]
-        assert [append.last for append in recording.recorded(after=one.last, upto=two.last)] == [two.last]
-        assert [append.last for append in recording.recorded(upto=two.last - 1)] == [one.last]
-        assert list(recording.recorded(after=three.last)) == []
+        assert [append.last for append in recorded(recording, after=one.last)] == [two.last, three.last]
+        assert [append.last for append in recorded(recording, after=one.last, up_to=two.last)] == [two.last]
+        assert [append.last for append in recorded(recording, up_to=two.last - 1)] == [one.last]
+        assert list(recorded(recording, after=three.last)) == []
 
     def test_more_appends_than_fit_into_a_page_come_in_order(self, recording: EventStore) -> None:
         appends = [
             Append((Event("A", tags={f"n:{number}"}),), (no_new(tagged(f"n:{number}")),)) for number in range(2_100)
         ]
         for start in range(0, len(appends), 700):
-            recording.engine.commit(appends[start : start + 700])
-        kept = list(recording.recorded())
+            engine_of(recording).commit(appends[start : start + 700])
+        kept = list(recorded(recording))
         assert [append.conditions for append in kept] == [append.conditions for append in appends]
         assert [append.last for append in kept] == [event.position for event in recording.read()]
 
     def test_a_large_append_is_kept_as_one(self, recording: EventStore) -> None:
         placed = recording.append(events("A", count=9_000), no_new(typed("B")))
-        (kept,) = recording.recorded()
+        (kept,) = recorded(recording)
         assert (kept.first, kept.last) == (placed.first, placed.last)
         assert kept.conditions == (no_new(typed("B")),)
 
     def test_strings_of_any_kind_are_kept(self, recording: EventStore) -> None:
         query = Query.of(types={'quote"', "back\\slash"}, tags={"emoji:🦊", "new\nline", "'", "{}"})
         recording.append(events("A"), AppendCondition(query, after=7), unless=query)
-        (kept,) = recording.recorded()
+        (kept,) = recorded(recording)
         assert kept.conditions == (AppendCondition(query, after=7),)
         assert kept.unless == query
 
@@ -114,7 +115,7 @@ class SharedRecordingContract(RecordingContract):
         silent.append(events("A"), no_new(tagged("x")))
         three = recording.append(events("A"))
         for handle in (recording, silent):
-            assert [append.last for append in handle.recorded()] == [one.last, three.last]
+            assert [append.last for append in recorded(handle)] == [one.last, three.last]
 
     def test_racing_appends_are_each_kept_once(self, recording: EventStore, silent: EventStore) -> None:
         tries = [
@@ -122,7 +123,7 @@ class SharedRecordingContract(RecordingContract):
             for number, handle in enumerate([recording] * 10 + [silent] * 10)
         ]
         placed = {one.first for one in together(*tries) if isinstance(one, Placed)}
-        kept = list(recording.recorded())
+        kept = list(recorded(recording))
         assert {append.first for append in kept} <= placed
         assert len(placed) == 5
         assert all(append.first == append.last for append in kept)
@@ -151,56 +152,56 @@ class RestoringContract:
 
     def test_events_come_back_with_positions_times_and_ids(self, source: EventStore, target: EventStore) -> None:
         log = list(source.read())
-        target.restore(log[:7])
-        target.restore(log[7:])
+        restore(target, log[:7])
+        restore(target, log[7:])
         assert list(target.read()) == log
         assert list(target.read(tagged("all"), backwards=True)) == list(source.read(tagged("all"), backwards=True))
         assert list(target.read(tagged("many:8"))) == log[-1:]
 
     def test_a_restored_store_judges_as_the_original_does(self, source: EventStore, target: EventStore) -> None:
         log = list(source.read())
-        target.restore(log)
+        restore(target, log)
         for store in (source, target):
             assert condition_fails(store, events("C"), no_new(tagged("n:5"), after=5)).conflict == log[5]
             assert store.append([log[3].event]) == Placed(log[3].position, log[3].position, already=True)
             assert store.append(events("C"), no_new(tagged("n:5"), after=6)).first == log[-1].position + 1
 
     def test_subscribers_are_told(self, source: EventStore, target: EventStore) -> None:
-        with target.subscribe(timeout=60) as subscription:
-            target.restore(list(source.read()))
+        with target.subscribe(timeout_s=60) as subscription:
+            restore(target, list(source.read()))
             assert next(subscription).position == 1
 
     def test_recorded_appends_come_along(self, source: EventStore, target: EventStore) -> None:
         log = list(source.read())
         kept = [RecordedAppend(log[0].position, log[4].position, encode_conditions([no_new(tagged("x"))]), None)]
         kept.append(RecordedAppend(log[5].position, log[6].position, "[]", tagged("y").to_json()))
-        target.restore(log[:5], kept[:1])
-        target.restore(log[5:], kept[1:])
-        assert list(target.recorded()) == kept
+        restore(target, log[:5], kept[:1])
+        restore(target, log[5:], kept[1:])
+        assert list(recorded(target)) == kept
 
     def test_nothing_at_all_is_restored_to_nothing(self, target: EventStore) -> None:
-        target.restore([])
+        restore(target, [])
         assert target.head() == 0
 
     def test_events_that_do_not_follow_on_the_head_are_refused(self, source: EventStore, target: EventStore) -> None:
         log = list(source.read())
-        target.restore(log[:5])
+        restore(target, log[:5])
         for wrong in (log[:5], log[6:], log[4:6], [log[5], log[7]], [log[6], log[5]]):
             with pytest.raises(InvalidInput, match="position"):
-                target.restore(wrong)
+                restore(target, wrong)
         assert list(target.read()) == log[:5]
-        target.restore(log[5:])
+        restore(target, log[5:])
 
     def test_ids_that_are_stored_are_refused(self, source: EventStore, target: EventStore) -> None:
         log = list(source.read())
-        target.restore(log[:5])
-        (twin,) = source.read(upto=1)
-        twin.position = 6
+        restore(target, log[:5])
+        (twin,) = source.read(up_to=1)
+        twin = replace(twin, position=6)
         with pytest.raises(InvalidInput, match="id"):
-            target.restore([twin])
-        log[6].raw_id = log[5].id
+            restore(target, [twin])
+        log[6] = replace(log[6], raw_id=log[5].id)
         with pytest.raises(InvalidInput, match=r"events\[1\].id"):
-            target.restore(log[5:7])
+            restore(target, log[5:7])
         assert target.head() == 5
 
     @pytest.mark.parametrize(
@@ -211,9 +212,9 @@ class RestoringContract:
         self, source: EventStore, target: EventStore, name: str, value: object, field: str
     ) -> None:
         log = list(source.read())
-        setattr(log[2], name, value)
+        log[2] = replace(log[2], **{name: value})
         with pytest.raises(InvalidInput, match=rf"events\[2\].{field}"):
-            target.restore(log)
+            restore(target, log)
         assert target.head() == 0
 
     @pytest.mark.parametrize(
@@ -232,5 +233,5 @@ class RestoringContract:
         self, source: EventStore, target: EventStore, kept: list[RecordedAppend]
     ) -> None:
         with pytest.raises(InvalidInput, match=r"appends\[\d\]"):
-            target.restore(source.read(), kept)
+            restore(target, source.read(), kept)
         assert target.head() == 0

@@ -4,7 +4,7 @@
                    │             └─ flags ── store   transfers that are passed on at once, told to the store
                    └─ balances                   a view, by the projection that the service decides with
 
-    fencepost pipeline fencepost.demos.wallet.pipeline --store wallet.db --folder wallet-lake
+    fencepost pipeline examples.wallet.pipeline --store wallet.db --folder wallet-lake
 
 runs it once; with `--every "10 seconds"` it stays. Each arrow is a streaming query with a checkpoint
 of its own, so the whole can be killed at any point and started again: nothing is lost or doubled.
@@ -21,8 +21,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from fencepost.demos.wallet.domain import Balance
 from fencepost.spark import View, lake, place_of
+
+from ..domain import Balance
 
 WALLETS = "wallet_id string, from_wallet_id string, to_wallet_id string"
 FIELDS = f"{WALLETS}, transfer_id string, initial_balance long, amount long"
@@ -37,7 +38,7 @@ def pipeline(spark: SparkSession, store: str, folder: str, trigger: dict[str, An
 
     yield lake.follow(spark, store, events_lake, checkpoint=f"{folder}/checkpoints/lake", name="lake", **trigger)
 
-    balances = View(Balance, by="wallet_id", at=f"file:{folder}/balances", store=f"lake:{events_lake}", spark=spark)
+    balances = View(Balance, by="wallet_id", at=f"{folder}/balances", store=f"lake:{events_lake}", spark=spark)
     yield balances.follow(checkpoint=f"{folder}/checkpoints/balances", name="balances", **trigger)
 
     def started(frame: DataFrame, name: str, kind: str, **options: str) -> StreamingQuery:
@@ -98,7 +99,7 @@ def pipeline(spark: SparkSession, store: str, folder: str, trigger: dict[str, An
 
 def results(spark: SparkSession, folder: str) -> dict[str, DataFrame]:
     """What there is to look at afterwards."""
-    balances = View(Balance, by="wallet_id", at=f"file:{folder}/balances", spark=spark).latest()
+    balances = View(Balance, by="wallet_id", at=f"{folder}/balances", spark=spark).latest()
     flows = spark.read.parquet(f"{folder}/flows")
     return {
         "balances": balances.select("wallet_id", "owner", "amount", "position").orderBy(F.desc("amount"), "wallet_id"),

@@ -21,7 +21,17 @@ from fencepost import aio
 from fencepost.decisions import Cached, Decided, project
 
 from . import live, problems
-from .domain import Balance, CursorStale, Existence, WalletUnknown, deposit_at, events, open_wallet, transfer, withdraw
+from .domain import (
+    Balance,
+    CursorStale,
+    Existence,
+    WalletUnknown,
+    deposit_at,
+    events,
+    open_wallet,
+    transfer,
+    withdraw,
+)
 from .domain import deposit as decide_deposit
 from .requests import (
     Applied,
@@ -64,7 +74,7 @@ def create(address: str | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def serving(app: FastAPI) -> AsyncIterator[None]:
-        async with await aio.open(place) as store:
+        async with aio.open(place) as store:
             app.state.store = Cached(store)
             yield
 

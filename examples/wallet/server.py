@@ -1,4 +1,4 @@
-"""The command that serves the wallets, in one or more processes: `fencepost demo wallet`.
+"""The command that serves the wallets, in one or more processes: `python -m examples.wallet`.
 
 The server is imported when the command runs, because it needs the extra `server`, which the other commands do not.
 """
@@ -9,7 +9,7 @@ import os
 
 import click
 
-from fencepost.address import MEMORY, Address
+from fencepost.core.address import MEMORY, Address
 
 
 @click.command("wallet")
