@@ -23,7 +23,7 @@ from tests.support.processes import Child
 import fencepost
 from fencepost import EventStore
 from fencepost.consumers import status
-from fencepost.consumers.status import names
+from fencepost.consumers.consumer_status import names
 
 from . import test_nats, test_redis, worker
 from .scenario import add, check_delivery

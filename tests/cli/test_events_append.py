@@ -45,7 +45,7 @@ def test_init_refuses_a_file_that_is_something_else(cli: Cli, tmp_path: Path) ->
 
 def test_append_stores_what_a_line_says(cli: Cli, wallets: str) -> None:
     id = "2f1c7d5e-0d5c-4b0e-8a52-6d3f4d9f0b11"
-    line = {"type": "T", "tags": ["b", "a"], "data": "text", "id": id, "metadata": {"by": "Ada"}}
+    line = {"type": "T", "tags": ["b", "a"], "data_text": "text", "id": id, "metadata": {"by": "Ada"}}
     assert cli("append", wallets, given=json.dumps(line)).lines == [{"first": 5, "last": 5, "already": False}]
     event = stored(wallets)[-1]
     assert (event.type, sorted(event.tags), event.data) == ("T", ["a", "b"], b"text")
@@ -87,7 +87,10 @@ def test_append_refuses_what_is_no_json_and_what_is_no_utf8(cli: Cli, wallets: s
 
 
 def test_append_refuses_data_given_twice_and_false_base64(cli: Cli, wallets: str) -> None:
-    assert "use one of them" in cli("append", wallets, given='{"type": "T", "data": 1, "data_base64": ""}').err
+    assert (
+        "use one of data, data_text and data_base64"
+        in cli("append", wallets, given='{"type": "T", "data": 1, "data_base64": ""}').err
+    )
     assert "not base64" in cli("append", wallets, given='{"type": "T", "data_base64": "?"}').err
 
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import new_database
 
 from .conftest import ENVIRONMENT, Cli
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with PostgresServer() as server:
-        yield server.url()
+def url(postgres_url: str) -> str:
+    return new_database(postgres_url)
 
 
 def test_install_makes_a_store_once(cli: Cli, url: str) -> None:
@@ -41,10 +39,23 @@ def test_a_store_that_is_not_there_is_not_made(cli: Cli, url: str) -> None:
         assert "fencepost postgres install" in ran.err
 
 
-def test_the_schema_is_named_by_its_option(cli: Cli) -> None:
-    ran = cli("postgres", "install", "postgresql://localhost/db?schema=used")
+def test_the_address_of_the_store_names_its_schema(cli: Cli, url: str) -> None:
+    store = f"{url}{'&' if '?' in url else '?'}schema=named"
+    assert cli("postgres", "install", store).lines == [{"schema": "named", "created": True}]
+    assert cli("postgres", "install", store, "--schema", "named").lines == [{"schema": "named", "created": False}]
+    assert cli("head", store).out == "0\n"
+
+
+def test_two_names_for_the_schema_are_refused(cli: Cli) -> None:
+    ran = cli("postgres", "install", "postgresql://localhost/db?schema=one", "--schema", "two")
     assert ran.code == 2
-    assert "--schema" in ran.err
+    assert "--schema two" in ran.err
+
+
+def test_install_is_for_postgresql(cli: Cli) -> None:
+    ran = cli("postgres", "install", "sqlite:store.db")
+    assert ran.code == 2
+    assert "postgresql://" in ran.err
 
 
 def test_a_missing_extra_is_named() -> None:

@@ -11,8 +11,8 @@ from tests.support.reporting import report
 
 import fencepost
 from fencepost.consumers import ReadModel
-from fencepost.consumers.handing_over import Builder
-from fencepost.consumers.verifying import folded
+from fencepost.consumers.builder import Builder
+from fencepost.consumers.drift import folded
 from fencepost.decisions import Projection, Tag, on
 
 

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import psycopg
 import pytest
-from tests.support.postgres import PostgresServer
 
 import fencepost
 
@@ -18,16 +16,6 @@ EFFECT = {
     "postgres": "CREATE TABLE effect (number BIGSERIAL PRIMARY KEY, position BIGINT, pid BIGINT)",
 }
 NUMBERS = count(1)
-
-
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    given = os.environ.get("FENCEPOST_TEST_POSTGRES")
-    if given:
-        yield given
-    else:
-        with PostgresServer(max_connections=100, fsync="off") as server:
-            yield server.url()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import fencepost
 from fencepost import EventStore
-from fencepost.address import Address
 from fencepost.consumers import BatchHandled
-from fencepost.consumers.records import Control
+from fencepost.consumers.control_state import Control
 from fencepost.consumers.sql_targets import connect_postgres
+from fencepost.core.address import Address
+from fencepost.core.observers import Observation, observe
 from fencepost.decisions import Tag, encode, event, project, tag
-from fencepost.observing import Observation, observe
 
 PATIENCE_S = 60.0
 

@@ -15,17 +15,17 @@ from tests.consumers import program
 
 from fencepost import SequencedEvent
 from fencepost.consumers.sql import SqlTarget
-from fencepost.consumers.working import Worker
+from fencepost.consumers.worker import Worker
 
 
 def checkpoint_before_effect() -> None:
     together = Worker._together
 
-    def planted(self: Worker, events: Sequence[SequencedEvent], upto: int) -> int:
+    def planted(self: Worker, events: Sequence[SequencedEvent], up_to: int) -> int:
         with self.target.transaction() as transaction:
-            self.target.save(transaction, upto)
-        self.saved = upto
-        return together(self, events, upto)
+            self.target.save(transaction, up_to)
+        self.saved = up_to
+        return together(self, events, up_to)
 
     Worker._together = planted  # type: ignore[method-assign]
 

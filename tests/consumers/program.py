@@ -25,7 +25,7 @@ from fencepost import SequencedEvent
 from fencepost.consumers import consumer, start
 from fencepost.consumers.leases import Lease
 from fencepost.consumers.presence import Presence
-from fencepost.consumers.working import Worker
+from fencepost.consumers.worker import Worker
 
 LEASE_S = 1.0
 
@@ -74,9 +74,9 @@ def main(reports: str, address: str, into: str, stop: str, trouble: str = "", at
     if trouble == "stop-before-batch":
         original = Worker._together
 
-        def together(self: Worker, events: Sequence[SequencedEvent], upto: int) -> int:
+        def together(self: Worker, events: Sequence[SequencedEvent], up_to: int) -> int:
             suspend(self.lease.store.head())
-            return original(self, events, upto)
+            return original(self, events, up_to)
 
         Worker._together = together  # type: ignore[method-assign]
 

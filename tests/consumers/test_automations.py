@@ -84,7 +84,7 @@ class TestRows:
         model, automation = noting(place.into)
         with start(store, automation) as runner:
             low = take(store, "bolt", LEAST)
-            eventually(lambda: (worker := runner.followings[0].worker) and worker._waits_for_rows)
+            eventually(lambda: (worker := runner.partition_runners[0].worker) and worker._waits_for_rows)
             assert store.checkpoint("low") < low
             with start(store, model):
                 eventually(lambda: noted(store) == [("bolt", low)])

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ import pytest
 
 import fencepost
 from fencepost import Event, EventStore, SequencedEvent
-from fencepost.consumers import Consumer, TargetRefused, consumer, run, run_async, start, working
+from fencepost.consumers import Consumer, Runner, TargetRefused, consumer, run, run_async, start, worker
 from fencepost.consumers.sessions import Session
+from fencepost.core.observers import observe
 from fencepost.decisions import DefinitionError, encode
-from fencepost.observing import observe
 
 from .places import Added, Other, Place, add, eventually, positions
 
@@ -158,7 +159,7 @@ class TestHandlers:
             threads.add(threading.get_ident())
             done.set()
 
-        async with await fencepost.aio.open("memory:") as store:
+        async with fencepost.aio.open("memory:") as store:
             running = asyncio.create_task(run_async(store, handler))
             await store.append([encode(Added("a", 1))])
             await asyncio.wait_for(done.wait(), 30)
@@ -269,7 +270,7 @@ class TestTargets:
         with fencepost.open(tmp_path / "long.db") as store:
             last = add(store, 1_000)
             with start(store, handler) as runner:
-                eventually(lambda: runner.followings[0].position >= last)
+                eventually(lambda: runner.partition_runners[0].position >= last)
         with fencepost.open("memory:") as store, pytest.raises(TargetRefused, match="belongs to another store"):
             run(store, handler)
 
@@ -293,7 +294,7 @@ def test_an_idle_consumer_says_how_far_it_has_come_over_other_events(
     place: Place, store: EventStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A read model that waits for its predecessor to be published depends on it."""
-    monkeypatch.setattr(working, "IDLE_S", 0.2)
+    monkeypatch.setattr(worker, "IDLE_S", 0.2)
     reached: list[int] = []
     monkeypatch.setattr(Session, "caught_up", lambda self, position: reached.append(position))
     first = add(store)
@@ -304,3 +305,48 @@ def test_an_idle_consumer_says_how_far_it_has_come_over_other_events(
         add(store)
         eventually(lambda: len(place.effects()) == 2)
     assert place.effects() == positions(store)
+
+
+def test_a_store_that_has_lost_handled_events_is_refused_with_what_to_do(place: Place, tmp_path: Path) -> None:
+    """As after the restore of an older backup: going on, the consumer would skip events at old positions."""
+    with place.open() as store:
+        add(store)
+        with start(store, effects_into(place)):
+            eventually(lambda: len(place.effects()) == 1)
+            add(store, 99)
+            eventually(lambda: len(place.effects()) == 100)
+    with fencepost.open(tmp_path / "older.db") as older:
+        add(older, 50)
+        with start(older, effects_into(place)) as runner:
+            runner.wait()
+            with pytest.raises(TargetRefused, match=r"up to position 10\d, but the head of the store is 5\d"):
+                runner.check()
+    assert len(place.effects()) == 100
+
+
+def test_a_relative_target_is_the_one_of_the_folder_in_which_the_consumer_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+        with closing(sqlite3.connect(folder / "target.db")) as target:
+            target.execute("CREATE TABLE effect (position INTEGER)")
+    monkeypatch.chdir(first)
+    with fencepost.open("memory:") as store:
+        add(store)
+
+        @consumer("effects", into="target.db", lease_s=2)
+        def effects(event: Added, tx: Any, stored: SequencedEvent) -> None:
+            tx.execute("INSERT INTO effect (position) VALUES (?)", (stored.position,))
+
+        with Runner(store, [effects]) as runner:
+            monkeypatch.chdir(second)
+            runner._start()  # opens the target
+            eventually(lambda: rows_of(first / "target.db"))
+    assert rows_of(second / "target.db") == []
+
+
+def rows_of(path: Path) -> list[Any]:
+    with closing(sqlite3.connect(path, timeout=30)) as target:
+        return target.execute("SELECT * FROM effect").fetchall()

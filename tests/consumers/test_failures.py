@@ -209,7 +209,7 @@ class TestCommands:
             eventually(lambda: len(place.effects()) == 3)
             assert pause(store, "effects", by="ada", reason="upgrade")
             assert not pause(store, "effects")
-            eventually(lambda: runner.followings[0].recorder.control.paused_by)
+            eventually(lambda: runner.partition_runners[0].recorder.control.paused_by)
             add(store, 3)
             step(store, "effects")
             eventually(lambda: len(place.effects()) == 4)

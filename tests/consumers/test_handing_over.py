@@ -14,8 +14,8 @@ from tests.support.processes import Child
 
 from fencepost import EventStore
 from fencepost.consumers import CommandRefused, LeaseLost, ReadModel, start, verify
-from fencepost.consumers.handing_over import Builder
-from fencepost.consumers.verifying import folded
+from fencepost.consumers.builder import Builder
+from fencepost.consumers.drift import folded
 from fencepost.decisions import Projection, encode, event, on, tag
 
 from .places import Place, add, counting, eventually
@@ -27,19 +27,19 @@ def store(place: Place) -> Iterator[EventStore]:
         yield store
 
 
-def build(model: ReadModel, store: EventStore, upto: int) -> None:
+def build(model: ReadModel, store: EventStore, up_to: int) -> None:
     with Builder(model, store, lease_s=2) as builder:
-        builder.write(folded(model, store, upto).items())
-        builder.finish(upto)
+        builder.write(folded(model, store, up_to).items())
+        builder.finish(up_to)
 
 
 def test_the_consumer_goes_on_after_the_position_that_was_built(place: Place, store: EventStore) -> None:
     model = totals(place.into)
-    upto = add(store, 50, "a")
+    up_to = add(store, 50, "a")
     add(store, 7, "a")
-    build(model, store, upto)
+    build(model, store, up_to)
     assert (place.checkpoint(model.name), place.execute(f"SELECT total FROM {model.physical(model.version)}")) == (
-        upto,
+        up_to,
         [(50,)],
     )
     with counting(store) as handled, start(store, model):
@@ -54,11 +54,11 @@ def test_a_running_consumer_waits_for_the_builder_and_then_goes_on(place: Place,
     with counting(store) as handled, ExitStack() as stack:
         with Builder(model, store, lease_s=2) as builder:
             runner = stack.enter_context(start(store, model))
-            upto = store.head()
-            builder.write(folded(model, store, upto).items())
+            up_to = store.head()
+            builder.write(folded(model, store, up_to).items())
             add(store, 5, "a")
-            assert runner.followings[0].worker is None
-            builder.finish(upto)
+            assert runner.partition_runners[0].worker is None
+            builder.finish(up_to)
         model.wait_for(store, store.head(), timeout_s=60)
         assert place.execute("SELECT total FROM totals") == [(25,)]
     assert handled() == 5
@@ -94,10 +94,10 @@ def test_what_an_unfinished_builder_has_written_is_not_kept(place: Place, store:
 
 def test_the_next_builder_begins_with_an_empty_table(place: Place, store: EventStore) -> None:
     model = totals(place.into)
-    upto = add(store, 5, "a")
+    up_to = add(store, 5, "a")
     with Builder(model, store, lease_s=2) as builder:
         builder.write([(("wrong",), model.columns.instance(("wrong",)))])
-    build(model, store, upto)
+    build(model, store, up_to)
     assert verify(model, store) is None
 
 

@@ -34,8 +34,9 @@ from fencepost.consumers import (
     consumer,
     start,
 )
-from fencepost.decisions import DecisionEnded, encode
-from fencepost.observing import Observation, observe
+from fencepost.core.observers import Observation, observe
+from fencepost.decisions import encode
+from fencepost.decisions.inspection import DecisionEnded
 
 from .orders import Order, OrderPlaced, cancel, place_order
 from .places import Added, add, eventually
@@ -121,7 +122,7 @@ def test_timers_and_the_decisions_of_reactions_are_observed(store: EventStore, o
 def test_nothing_is_printed_unless_the_program_sets_up_logging() -> None:
     code = """
 import logging, fencepost, fencepost.consumers
-from fencepost.observing import Observation, notify, observe
+from fencepost.core.observers import Observation, notify, observe
 def broken(observation):
     raise ValueError("broken observer")
 store = fencepost.open("memory:")

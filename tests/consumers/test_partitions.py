@@ -37,7 +37,7 @@ from fencepost.consumers import (
     status,
     step,
 )
-from fencepost.consumers.divisions import Division
+from fencepost.consumers.partitions import Division
 from fencepost.decisions import encode
 
 from . import sharing_program
@@ -348,7 +348,7 @@ class TestCommands:
         with start(store, shared_into(place.into)) as runner:
             eventually(shares(store, 4), "the lead")
             pause(store, "shared", by="ada")
-            eventually(lambda: runner.followings[0].recorder.control.paused_by, "the pause")
+            eventually(lambda: runner.partition_runners[0].recorder.control.paused_by, "the pause")
             store.append([encode(Added(key, 1)) for key in ("k1", "k2", "k1")])
             with pytest.raises(CommandRefused, match="has 4 partitions; say which"):
                 step(store, "shared")

@@ -9,11 +9,11 @@ import pytest
 from fencepost import EventStore
 from fencepost.consumers import consumer, start
 from fencepost.consumers.control import take_lease
-from fencepost.consumers.following import Following
+from fencepost.consumers.control_events import RunnerStarted
+from fencepost.consumers.control_state import Control, heartbeat_name
 from fencepost.consumers.leases import Lease
+from fencepost.consumers.partition_runner import PartitionRunner
 from fencepost.consumers.presence import Presence, Sessions, Watch
-from fencepost.consumers.recorded import RunnerStarted
-from fencepost.consumers.records import Control, heartbeat_name
 from fencepost.decisions import encode
 
 from .places import Added, Place, add, control, eventually
@@ -129,10 +129,10 @@ def test_a_process_that_ends_does_not_release_the_lease_of_the_process_that_has_
     @consumer("c", lease_s=30)
     def handler(event: Added) -> None: ...
 
-    monkeypatch.setattr(Following, "notice", lambda self: None)  # it does not learn that it was replaced
+    monkeypatch.setattr(PartitionRunner, "notice", lambda self: None)  # it does not learn that it was replaced
     with start(store, handler) as late:
-        eventually(lambda: late.followings[0].lease, "the lead")
+        eventually(lambda: late.partition_runners[0].lease, "the lead")
         token, query = control(store, "c").token_of(0), handler.query.to_json()
         take_lease(store, Control("c"), holder="next", lease_s=30.0, query=query, over=token)
-        late.followings[0].recorder.refresh()
+        late.partition_runners[0].recorder.refresh()
     assert control(store, "c").leases[0].holder == "next"

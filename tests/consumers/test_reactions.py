@@ -9,10 +9,10 @@ import pytest
 from fencepost import CheckpointBehind, Event, EventStore, SequencedEvent
 from fencepost.consumers import ConsumerError, Failures, LeaseLost, Reaction, consumer, start
 from fencepost.consumers.control import take_lease
+from fencepost.consumers.control_state import Control, checkpoint_name
 from fencepost.consumers.leases import Lease
 from fencepost.consumers.presence import Presence
-from fencepost.consumers.records import Control, checkpoint_name
-from fencepost.decisions import Projection, Tag, caused_by, decision, event, on
+from fencepost.decisions import Projection, Tag, context, decision, event, on
 
 from .places import Added, Place, add, eventually
 
@@ -57,7 +57,7 @@ def lease_on(store: EventStore, name: str, holder: str) -> Lease:
 
 @consumer("double")
 def doubling(event: Added, store: Reaction, stored: SequencedEvent) -> None:
-    with caused_by(stored):
+    with context(caused_by=stored):
         double(store, Doublings(event.key), of=stored.position)
 
 

@@ -236,7 +236,7 @@ def test_a_changed_model_is_not_published_before_it_has_caught_up(place: Place, 
 
     slow = ReadModel(Slow, into=place.into, table="balances", lease_s=5, batch=10)
     with start(store, slow) as runner:
-        eventually(lambda: runner.followings[0].position >= 50)
+        eventually(lambda: runner.partition_runners[0].position >= 50)
         assert old.position() >= 200
         published = place.execute("SELECT max(position) FROM balances")
         assert published == [(200,)]
@@ -317,6 +317,6 @@ class TestDeclarations:
         with start(store, model) as runner:
             model.wait_for(store, move(store, 50))
             reset(store, model.name, position=20)
-            refusal = eventually(lambda: runner.followings[0].refusal)
+            refusal = eventually(lambda: runner.partition_runners[0].refusal)
         assert isinstance(refusal, TargetRefused)
         assert "position 0 only" in str(refusal)

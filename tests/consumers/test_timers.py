@@ -58,7 +58,7 @@ def store(place: Place) -> Iterator[EventStore]:
 
 def wake(runner: Runner) -> None:
     """Let the automation look at the clock at once, rather than within a second."""
-    worker = runner.followings[0].worker
+    worker = runner.partition_runners[0].worker
     if worker is not None:
         worker.look()
 
@@ -66,7 +66,7 @@ def wake(runner: Runner) -> None:
 def settled(store: EventStore, runner: Runner) -> bool:
     """Whether the automation has seen everything that is stored, and has nothing to do now."""
     wake(runner)
-    worker = runner.followings[0].worker
+    worker = runner.partition_runners[0].worker
     return worker is not None and worker.idle and worker.cursor >= store.head()
 
 
@@ -386,7 +386,7 @@ class TestCommands:
         with start(store, unpaid(clock)) as runner:
             eventually(lambda: settled(store, runner))
             pause(store, "unpaid")
-            eventually(lambda: runner.followings[0].recorder.control.paused_by)
+            eventually(lambda: runner.partition_runners[0].recorder.control.paused_by)
             clock.move(days=4)
             step(store, "unpaid")
             eventually(lambda: cancelled(store) == ["a"])

@@ -12,7 +12,7 @@ import pytest
 
 from fencepost import EventStore, InvalidInput, SequencedEvent
 from fencepost.consumers import Stalled, consumer, reset, start, status
-from fencepost.observing import observe
+from fencepost.core.observers import observe
 
 from .places import Added, Place, add, control, eventually, positions
 
@@ -77,7 +77,7 @@ class TestResettingToATime:
 
         add(store, 3)
         sleep(0.05)
-        (third,) = store.read(after=2, upto=3)
+        (third,) = store.read(after=2, up_to=3)
         add(store, 2)
         with start(store, see):
             eventually(lambda: len(seen) == 5, "all events")

@@ -12,12 +12,12 @@ from tests.postgres.conftest import (  # noqa: F401 - fixtures
     database_url,
     new_schema,
     schema,
-    server_url,
     url,
 )
 
 import fencepost
 from fencepost import AppendCondition, Event, EventStore, Query
+from fencepost.engine import recorded
 
 DATA = [b"", b'{"owner": "Ada"}', b'{ "a":1 }', b"[1, 2]", b"caf\xc3\xa9", b"\xff\x00", b'"text"', b"{\n}", b"12"]
 
@@ -46,7 +46,7 @@ def fill(store: EventStore, count: int, *, step: int = 10) -> None:
 def log(address: str, **options: Any) -> list[Any]:
     """Everything that a copy must keep, in stored form."""
     with fencepost.open(address, **options) as store:
-        return [*(event.stored for event in store.read()), *store.recorded()]
+        return [*(event.stored for event in store.read()), *recorded(store)]
 
 
 @pytest.fixture
@@ -60,6 +60,6 @@ def source(tmp_path: Path) -> str:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fencepost.copying.parts.PART_EVENTS", 10)
-    monkeypatch.setattr("fencepost.copying.copying.PART_EVENTS", 10)
-    monkeypatch.setattr("fencepost.cli.exporting.PART_EVENTS", 10)
+    monkeypatch.setattr("fencepost.tools.part.PART_EVENTS", 10)
+    monkeypatch.setattr("fencepost.tools.log_copy.PART_EVENTS", 10)
+    monkeypatch.setattr("fencepost.cli.transfer.PART_EVENTS", 10)

@@ -15,9 +15,10 @@ from tests.copying.conftest import fill, log
 from tests.server.running import RunningServer
 
 import fencepost
-from fencepost import EventStore, Query, RecordedAppend, SequencedEvent
-from fencepost.copying import check_log
+from fencepost import EventStore, Query, Record, SequencedEvent
+from fencepost.engine import RecordedAppend
 from fencepost.engines.memory import MemoryEngine
+from fencepost.tools import check_log
 
 
 class Damaged(MemoryEngine):
@@ -25,7 +26,7 @@ class Damaged(MemoryEngine):
 
     def __init__(self, events: Sequence[SequencedEvent], appends: Sequence[RecordedAppend] = (), head: int = 0) -> None:
         super().__init__()
-        self._given, self._records, self._end = events, appends, head or events[-1].position
+        self._given, self._appends, self._end = events, appends, head or events[-1].position
 
     def head(self) -> int:
         return self._end
@@ -33,8 +34,8 @@ class Damaged(MemoryEngine):
     def scan(self, query: Query, **options: Any) -> Iterator[Sequence[SequencedEvent]]:
         yield self._given
 
-    def recorded(self, *, after: int, upto: int) -> Iterator[Sequence[RecordedAppend]]:
-        yield self._records
+    def recorded(self, *, after: int, up_to: int) -> Iterator[Sequence[RecordedAppend]]:
+        yield self._appends
 
 
 def event(position: int, **changed: Any) -> SequencedEvent:
@@ -84,6 +85,13 @@ def test_gaps_are_allowed_where_the_engine_makes_them() -> None:
         assert check_log(store, gapless=False).sound
 
 
+def test_a_checkpoint_that_is_not_a_position_is_found() -> None:
+    engine = MemoryEngine()
+    engine.stage_records({"checkpoints/reader": Record("checkpoints/reader", b"x", 1)})
+    (problem,) = check_log(EventStore(engine), gapless=True).problems
+    assert "checkpoint 'reader'" in problem
+
+
 def test_a_sound_log_is_counted() -> None:
     with fencepost.open("memory:", record_conditions=True) as store:
         fill(store, 35)
@@ -93,7 +101,8 @@ def test_a_sound_log_is_counted() -> None:
 
 def test_verify_reads_a_postgresql_store(cli: Cli, source: str, url: str) -> None:
     cli("copy", source, url)
-    assert cli("verify", url).lines == [{"sound": True, "head": 95, "events": 95, "appends": 10, "problems": []}]
+    counted = {"head": 95, "events": 95, "appends": 10, "checkpoints": 0, "records": 0}
+    assert cli("verify", url).lines == [{"sound": True, **counted, "problems": []}]
     assert "Sound: 95 events" in cli("verify", url, "--table").out
 
 
@@ -131,9 +140,8 @@ def test_a_lake_is_verified_backed_up_and_copied(cli: Cli, source: str, tmp_path
     lake = tmp_path / "lake"
     command = [*COMMAND, "lake", "export", source, str(lake), "--master", "local[1]"]
     subprocess.run(command, env=ENVIRONMENT, check=True, capture_output=True, timeout=200)
-    assert cli("verify", f"lake:{lake}").lines == [
-        {"sound": True, "head": 95, "events": 95, "appends": 10, "problems": []}
-    ]
+    counted = {"head": 95, "events": 95, "appends": 10, "checkpoints": 0, "records": 0}
+    assert cli("verify", f"lake:{lake}").lines == [{"sound": True, **counted, "problems": []}]
     assert cli("backup", f"lake:{lake}", str(tmp_path / "backup.db")).code == 0
     assert cli("copy", f"lake:{lake}", str(tmp_path / "target.db")).code == 0
     assert log(str(tmp_path / "target.db")) == log(str(tmp_path / "backup.db")) == log(source)

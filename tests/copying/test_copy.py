@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,11 @@ from tests.copying.conftest import events, fill, log
 from tests.server.running import RunningServer
 
 import fencepost
-from fencepost import Event, EventStore, InvalidInput, SequencedEvent, StoreCorrupt, StoreError
-from fencepost.copying import copy_log
+from fencepost import Event, EventStore, InvalidInput, Record, SequencedEvent, StoreCorrupt, StoreError
+from fencepost.engine import CHECKPOINTS, restore
 from fencepost.engines.memory import MemoryEngine
+from fencepost.engines.sqlite.engine import SqliteEngine
+from fencepost.tools import copy_log
 
 pytestmark = pytest.mark.usefixtures("small_parts")
 
@@ -28,7 +32,7 @@ def test_a_copy_into_a_new_file_is_equal(cli: Cli, source: str, tmp_path: Path) 
 
 def test_a_copy_goes_on_where_the_target_ends(cli: Cli, source: str, tmp_path: Path) -> None:
     target = str(tmp_path / "target.db")
-    (first,) = cli("copy", source, target, "--upto", "33").lines
+    (first,) = cli("copy", source, target, "--up-to", "33").lines
     assert first["head"] == 33
     with fencepost.open(source, record_conditions=True) as store:
         fill(store, 20)
@@ -39,8 +43,66 @@ def test_a_copy_goes_on_where_the_target_ends(cli: Cli, source: str, tmp_path: P
     assert (third["events"], third["digest"]) == (0, second["digest"])
 
 
+@pytest.mark.parametrize("kind", ["file", "postgresql", "server"])
+def test_records_and_checkpoints_are_copied_and_copied_again(
+    cli: Cli, source: str, tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    target = str(tmp_path / "target.db")
+    with contextlib.ExitStack() as servers:
+        if kind == "postgresql":
+            target = request.getfixturevalue("url")
+        if kind == "server":
+            target = servers.enter_context(RunningServer(target)).url
+        with fencepost.open(source) as store:
+            store.append([], checkpoint=("reader", 90))
+            for number in range(150):
+                store.records.put(f"{number:03}", b"%d" % number, expected=0)
+            wanted = [(record.name, record.value) for record in store.records.list()]
+        (said,) = cli("copy", source, target, "--records").lines
+        assert said["records"] == 151
+        with fencepost.open(source) as store, fencepost.open(target) as copied:
+            assert (copied.checkpoint("reader"), copied.head()) == (90, 95)
+            assert [(record.name, record.value) for record in copied.records.list()] == wanted
+            for record in list(store.records.list("00")):
+                store.records.delete(record.name, expected=record.revision)
+            store.records.put("1000", b"new", expected=0)
+            (other,) = store.records.list("149")
+            store.records.put("149", b"other", expected=other.revision)
+            copied.append([], checkpoint=("reader", 95))
+            wanted = [(record.name, record.value) for record in store.records.list()]
+        (said,) = cli("copy", source, target, "--records").lines
+        assert (said["records"], said["events"]) == (12, 0)
+        with fencepost.open(target) as copied:
+            assert [(record.name, record.value) for record in copied.records.list()] == wanted
+            assert copied.checkpoint("reader") == 95
+
+
+def test_records_are_copied_before_the_events_that_are_stored_meanwhile() -> None:
+    """A checkpoint in the copy is never ahead of its log, although the source goes on."""
+
+    class BusyEngine(MemoryEngine):
+        def records(self, prefix: str, *, after: str, limit: int) -> Sequence[Record]:
+            found = super().records(prefix, after=after, limit=limit)
+            if prefix == CHECKPOINTS:
+                origin.append([Event("Late")], checkpoint=("reader", origin.head() + 1))
+                found = super().records(prefix, after=after, limit=limit)
+            return found
+
+    engine = BusyEngine()
+    with EventStore(engine) as origin, EventStore(MemoryEngine()) as copied:
+        fill(origin, 10)
+        copy_log(origin, copied, records=True)
+        assert 0 < copied.checkpoint("reader") <= copied.head()
+
+
+def test_records_are_those_of_the_whole_log(cli: Cli, source: str, tmp_path: Path) -> None:
+    refused = cli("copy", source, str(tmp_path / "target.db"), "--records", "--up-to", "5")
+    assert refused.code != 0
+    assert "up_to" in refused.err
+
+
 def test_a_copy_that_failed_in_the_middle_is_run_again(source: str, tmp_path: Path) -> None:
-    class FailingStore(EventStore):
+    class FailingEngine(SqliteEngine):
         calls = 0
 
         def restore(self, events, appends=()):  # type: ignore[no-untyped-def]
@@ -51,10 +113,9 @@ def test_a_copy_that_failed_in_the_middle_is_run_again(source: str, tmp_path: Pa
 
     path = str(tmp_path / "target.db")
     with fencepost.open(source) as origin:
-        with fencepost.open(path) as opened:
-            failing = FailingStore(opened.engine)
+        with EventStore(FailingEngine(path)) as opened:
             with pytest.raises(StoreError, match="full"):
-                copy_log(origin, failing)
+                copy_log(origin, opened)
             assert opened.head() == 30
         with fencepost.open(path) as opened:
             assert copy_log(origin, opened).events == 65
@@ -106,7 +167,7 @@ def test_a_target_with_another_log_is_refused_before_anything_is_written(
 
 def test_without_verification_the_last_events_are_compared(cli: Cli, source: str, tmp_path: Path) -> None:
     target = str(tmp_path / "target.db")
-    assert cli("copy", source, target, "--upto", "50").code == 0
+    assert cli("copy", source, target, "--up-to", "50").code == 0
     with fencepost.open(target) as store:
         store.append([Event("Another")])
     ran = cli("copy", source, target, "--no-verify")
@@ -116,7 +177,7 @@ def test_without_verification_the_last_events_are_compared(cli: Cli, source: str
 def test_a_target_without_the_recorded_conditions_is_refused(cli: Cli, source: str, tmp_path: Path) -> None:
     target = str(tmp_path / "target.db")
     with fencepost.open(source) as origin, fencepost.open(target) as store:
-        store.restore(list(origin.read(upto=20)))
+        restore(store, list(origin.read(up_to=20)))
     ran = cli("copy", source, target)
     assert (ran.code, "recorded conditions of the append that ends at 10" in ran.err) == (2, True)
 

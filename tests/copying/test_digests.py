@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost import RecordedAppend
-from fencepost.copying.copying import LogDigest
-from fencepost.copying.parts import StoredRow
+from fencepost.engine import RecordedAppend
+from fencepost.tools.log_copy import LogDigest
+from fencepost.tools.part import StoredRow
 
 ROW: StoredRow = (1, "Opened", '["a"]', b"x", 5, b"i" * 16, '{"a":"b"}')
 CHANGED = (2, "Closed", '["b"]', b"y", 6, None, None)

@@ -41,12 +41,12 @@ def test_a_name_that_ends_in_gz_is_compressed_to_the_same_bytes_each_time(
 
 def test_an_export_is_what_read_prints(cli: Cli, source: str) -> None:
     assert cli("export", source).out == cli("read", source, "--json").out
-    assert cli("export", source, "--after", "5", "--upto", "9").lines == cli("read", source).lines[5:9]
+    assert cli("export", source, "--after", "5", "--up-to", "9").lines == cli("read", source).lines[5:9]
 
 
 def test_an_import_of_standard_input_goes_on_after_the_head(cli: Cli, source: str, tmp_path: Path) -> None:
     target = str(tmp_path / "target.db")
-    assert cli("import", target, given=cli("export", source, "--upto", "40").out).code == 0
+    assert cli("import", target, given=cli("export", source, "--up-to", "40").out).code == 0
     ran = cli("import", target, given=cli("export", source, "--after", "35").out)
     assert ran.lines == [{"events": 55, "head": 95}]
     assert events_of(target) == events_of(source)
@@ -79,11 +79,11 @@ ID = "00000000-0000-0000-0000-000000000001"
         (line(2), "line 1, position: 2 does not follow: the head of the store is 0"),
         (line(1) + "\n" + line(3), "line 3, position: 3 does not follow: the line before it has 1"),
         (line(1) + line(1), "line 2, position: 1 does not follow"),
-        (line(1) + "{", "line 2, event: not a valid event"),
+        (line(1) + "{", "line 2, event: not valid JSON"),
         (line(1) + '{"type": "A", "recorded_at": "2026-01-01T00:00:00Z"}', "line 2, position: missing"),
         (line(1) + '{"type": "A", "position": 2}', "line 2, recorded_at: missing"),
         (line(1, recorded_at="2026-01-01T00:00:00"), "line 1, recorded_at"),
-        (line("1"), "line 1, position"),
+        (line("x"), "line 1, position"),
         (line(0), "line 1, position"),
         (line(1, tags=["y" * 2000]), "line 1, tags"),
         (line(1, id=ID) + "\n" + line(2, id=ID), "line 3: "),

@@ -9,8 +9,9 @@ from tests.copying.conftest import fill
 
 import fencepost
 from fencepost import Event, InvalidInput
-from fencepost.copying import log_parts
-from fencepost.copying.parts import read_ahead
+from fencepost.engine import recorded
+from fencepost.tools import log_parts
+from fencepost.tools.part import read_ahead
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -20,14 +21,14 @@ def test_parts_are_the_log_with_each_recorded_append_beside_its_last_event() -> 
         parts = list(log_parts(store, 3, 41))
         assert [event.position for part in parts for event in part.events] == list(range(4, 42))
         assert {len(part.events) for part in parts[:-1]} == {10}
-        assert [append for part in parts for append in part.appends] == list(store.recorded(after=3, upto=41))
+        assert [append for part in parts for append in part.appends] == list(recorded(store, after=3, up_to=41))
         for part in parts:
             positions = {event.position for event in part.events}
             assert all(append.last in positions for append in part.appends)
 
 
 def test_a_part_ends_when_it_has_many_bytes_of_any_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fencepost.copying.parts.PART_BYTES", 1_000)
+    monkeypatch.setattr("fencepost.tools.part.PART_BYTES", 1_000)
     with fencepost.open("memory:") as store:
         store.append([Event("A", metadata={"long": "x" * 600}) for _ in range(4)])
         store.append([Event("A", data=b"x" * 600) for _ in range(4)])

@@ -11,6 +11,7 @@ from tests.crash.workload import NAME, Attempt, attempts, check_index, check_sto
 from tests.support.disk import Disk, PowerCut, everything, failing, no_fault, nothing
 
 from fencepost import EventStore, Placed, StoreError, StoreUnavailable
+from fencepost.engine import engine_of, verify
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -95,3 +96,20 @@ def test_a_write_that_fails_for_another_reason_is_a_storage_error_and_tears_noth
         for kept in (nothing, everything):
             PowerCut("", disk.platter.after_power_cut(kept), ()).restore(after)
             check_store(after / NAME, done)
+
+
+def test_a_store_whose_pages_are_still_in_the_log_is_sound(before: Path) -> None:
+    """The file says how many pages it has before it has all of them: there was no room to copy the others."""
+    disk, script = Disk(), attempts(12)
+    with open_on(disk, before) as store:
+        for attempt in script:
+            attempt.made(store)
+        disk.fault = failing("write", apsw.SQLITE_FULL, nth=2, times=None, file=NAME)
+        writer = engine_of(store)._committer.writer  # type: ignore[attr-defined]
+        with pytest.raises(apsw.FullError):
+            writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        content = (before / NAME).stat().st_size
+        assert content < writer.execute("PRAGMA page_count").get * 4096, "the file is shorter than it says"
+        assert verify(before / NAME).problems == []
+        disk.fault = no_fault
+    check_store(before / NAME, script)

@@ -11,7 +11,7 @@ import pytest
 from tests.support.disk import Disk
 
 import fencepost
-from fencepost import AppendCondition, ConditionFailed, Event, EventStore, Placed, Query, StoreError
+from fencepost import AppendCondition, ConditionFailed, Event, EventStore, Placed, Put, Query, StoreError
 from fencepost.engines.sqlite import SqliteEngine, verify
 
 NAME = "store.db"
@@ -28,10 +28,15 @@ class Attempt:
     def checkpoint(self) -> tuple[str, int] | None:
         return ("consumer", self.number) if self.number % 5 == 0 else None
 
+    @property
+    def record(self) -> str | None:
+        return f"of {self.number}" if self.number % 3 == 0 else None
+
     def made(self, store: EventStore) -> Placed:
         """Append on the condition that the wallet has no event above the head, which always holds."""
         condition = AppendCondition(Query.of(tags={f"wallet:{self.number % 3}"}), after=store.head())
-        return store.append(self.events, condition, checkpoint=self.checkpoint)
+        changes = [] if self.record is None else [Put(self.record, b"%d" % self.number * 500, 0)]
+        return store.append(self.events, condition, checkpoint=self.checkpoint, records=changes)
 
     def outcome(self, store: EventStore) -> Placed | StoreError:
         """Where the events were placed, or what the storage said. A refusal would be wrong, so it is raised."""
@@ -76,6 +81,8 @@ def check_store(path: Path, done: Sequence[Attempt], maybe: Attempt | None = Non
         assert [event.event for event in stored] == [event for attempt in there for event in attempt.events]
         moved = [attempt.number for attempt in there if attempt.checkpoint]
         assert store.checkpoint("consumer") == max(moved, default=0)
+        put = {attempt.record: b"%d" % attempt.number * 500 for attempt in there if attempt.record}
+        assert {record.name: record.value for record in store.records.list()} == put
         for attempt in there[-1:]:
             check_index(store, attempt)
     return there

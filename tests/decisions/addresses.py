@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from tests.support.postgres import PostgresServer
 
 import fencepost
-
-
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """A database, on the server that FENCEPOST_TEST_POSTGRES names or on one of our own."""
-    given = os.environ.get("FENCEPOST_TEST_POSTGRES")
-    if given:
-        yield given
-    else:
-        # Nothing here crashes the server, so nothing has to reach the disk.
-        with PostgresServer(fsync="off", max_connections=200) as server:
-            yield server.url()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

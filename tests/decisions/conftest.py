@@ -7,9 +7,9 @@ import pytest
 import fencepost
 from fencepost import EventStore
 
-from .addresses import address, postgres_url
+from .addresses import address
 
-__all__ = ["address", "postgres_url", "store"]
+__all__ = ["address", "store"]
 
 
 @pytest.fixture

@@ -6,11 +6,12 @@ import random
 from time import monotonic
 from typing import Any, cast
 
+from examples.wallet import domain
+from examples.wallet.domain import Balance, Existence, InsufficientFunds
+
 import fencepost
 from fencepost import EventStore
 from fencepost.decisions import Cached, Decided, Retry
-from fencepost.demos.wallet import domain
-from fencepost.demos.wallet.domain import Balance, Existence, InsufficientFunds
 from fencepost.testing import ClientStore, History
 
 WALLETS = ("ada", "brook", "chen", "dara")
@@ -18,9 +19,9 @@ BEGIN_WITH = 200
 
 # As many attempts as it takes: contention is what this is about.
 PATIENT = Retry(attempts=1_000, base_s=0.001, cap_s=0.05)
-transfer = domain.transfer.retrying(PATIENT)
-withdraw = domain.withdraw.retrying(PATIENT)
-deposit = domain.deposit.retrying(PATIENT)
+transfer = domain.transfer.with_retry(PATIENT)
+withdraw = domain.withdraw.with_retry(PATIENT)
+deposit = domain.deposit.with_retry(PATIENT)
 
 
 def move_money(address: str, worker: int, for_s: float) -> tuple[History, dict[str, int]]:

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from fencepost import EventStore, aio
-from fencepost.decisions import Retry, decision, effect, having, project
+from fencepost.decisions import Effect, Retry, decision, having, project
 
 from .wallets import Balance, InsufficientFunds, WithdrawalMade, deposit, open_wallet, withdraw
 
 
 @pytest.fixture
 async def awaitable() -> AsyncIterator[aio.AsyncEventStore]:
-    async with await aio.open("memory:") as store:
+    async with aio.open("memory:") as store:
         await open_wallet(store, wallet_id="w1", balance=100)
         yield store
 
@@ -33,7 +33,7 @@ async def test_it_raises_what_the_rule_raises(awaitable: aio.AsyncEventStore) ->
 
 
 async def test_tasks_that_conflict_are_retried_and_none_overdraws(awaitable: aio.AsyncEventStore) -> None:
-    patient = withdraw.retrying(Retry(attempts=100, base_s=0.001, cap_s=0.01))
+    patient = withdraw.with_retry(Retry(attempts=100, base_s=0.001, cap_s=0.01))
 
     async def spend(number: int) -> bool:
         try:
@@ -68,13 +68,13 @@ async def test_the_rule_may_be_async_itself(awaitable: aio.AsyncEventStore) -> N
         await asyncio.sleep(0)
         return "receipt"
 
-    assert (await pay(awaitable, Balance("w1"), charge=effect(charge))).event.withdrawal_id == "receipt"
+    assert (await pay(awaitable, Balance("w1"), charge=Effect(charge))).event.withdrawal_id == "receipt"
 
 
 async def test_a_store_of_the_other_kind_is_the_same_log(tmp_path: Any) -> None:
     import fencepost
 
-    async with await aio.open(tmp_path / "store.db") as store:
+    async with aio.open(tmp_path / "store.db") as store:
         await open_wallet(store, wallet_id="w1", balance=100)
     with fencepost.open(tmp_path / "store.db") as blocking:
         assert isinstance(blocking, EventStore)

@@ -24,14 +24,14 @@ from fencepost.decisions import (
     Cached,
     CommandId,
     DefinitionError,
+    Effect,
     RequestMismatch,
     context,
     decision,
-    effect,
     encode,
     project,
 )
-from fencepost.decisions.command_ids import digest_of
+from fencepost.decisions.once import arguments_digest
 
 from .test_deciding import Watched
 from .wallets import Balance, DepositMade, WalletOpened, WithdrawalMade, deposit, open_wallet, withdraw
@@ -87,7 +87,7 @@ class TestTheSameRequest:
 
         for user in ("ada", "bob"):
             with context(user=user):
-                pay(store, Balance("w1"), amount=5, charge=effect(lambda: calls.append(1)), once="c-1")
+                pay(store, Balance("w1"), amount=5, charge=Effect(lambda: calls.append(1)), once="c-1")
         assert (calls, store.head()) == ([1], 1)
 
     def test_at_the_same_time_is_applied_once(self, address: str) -> None:
@@ -312,17 +312,17 @@ class TestTheDigest:
         ids=lambda value: type(value).__name__,
     )
     def test_is_of_whatever_a_request_holds(self, value: Any) -> None:
-        digest = digest_of({"value": value}, "decide")
-        assert digest == digest_of({"value": value}, "decide")
-        assert digest != digest_of({"value": "another"}, "decide")
-        assert digest != digest_of({"other": value}, "decide")
+        digest = arguments_digest({"value": value}, "decide")
+        assert digest == arguments_digest({"value": value}, "decide")
+        assert digest != arguments_digest({"value": "another"}, "decide")
+        assert digest != arguments_digest({"other": value}, "decide")
 
     @pytest.mark.parametrize(
         ("one", "other"),
         [(1, "1"), (1, True), (1, 1.0), (0, None), ("", None), (float("inf"), None), ([], [[]]), ("ab", b"ab")],
     )
     def test_tells_values_apart(self, one: Any, other: Any) -> None:
-        assert digest_of({"value": one}, "decide") != digest_of({"value": other}, "decide")
+        assert arguments_digest({"value": one}, "decide") != arguments_digest({"value": other}, "decide")
 
     def test_is_the_same_in_every_process_and_version(self) -> None:
         """Written down: a digest that changes would refuse every request that is repeated across an upgrade."""
@@ -333,7 +333,7 @@ class TestTheDigest:
             "balance": Balance("w1"),
             "at": MOMENT,
         }
-        assert digest_of(arguments, "decide") == "1:87679e09e5b6c377a6d0c9d8e408df7a"
+        assert arguments_digest(arguments, "decide") == "1:87679e09e5b6c377a6d0c9d8e408df7a"
 
     def test_of_what_has_no_lasting_form_is_refused(self, store: EventStore) -> None:
         @decision
@@ -354,7 +354,7 @@ class TestTheDigest:
     )
     def test_of_what_msgspec_cannot_put_in_order_is_refused(self, value: Any) -> None:
         with pytest.raises(DefinitionError, match="'value'"):
-            digest_of({"value": value}, "decide")
+            arguments_digest({"value": value}, "decide")
 
     def test_of_arguments_that_the_function_does_not_take_is_refused_as_a_call(self, store: EventStore) -> None:
         with pytest.raises(TypeError, match="colour"):

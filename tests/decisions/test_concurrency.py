@@ -6,12 +6,13 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+from examples.wallet.domain import Balance, open_wallet
+
 # By its full name, under which the workers find it too.
 from tests.decisions.moving import BEGIN_WITH, WALLETS, move_money
 
 import fencepost
 from fencepost.decisions import project
-from fencepost.demos.wallet.domain import Balance, open_wallet
 from fencepost.testing import check
 
 WORKERS = 8

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from fencepost import EventStore, aio
-from fencepost.decisions import caused_by, clock, context, decision, now
+from fencepost.decisions import clock, context, decision, now
 
 from .wallets import DepositMade, deposit
 
@@ -39,11 +39,11 @@ class TestContext:
         with context(correlation_id="c"):
             deposit(store, wallet_id="w1", deposit_id="1", amount=1)
         (first,) = store.read()
-        with caused_by(first):
+        with context(caused_by=first):
             deposit(store, wallet_id="w1", deposit_id="2", amount=1)
         (second,) = store.read(after=1)
         assert second.metadata == {"correlation_id": "c", "causation_id": "1"}
-        with caused_by(second):
+        with context(caused_by=second):
             deposit(store, wallet_id="w1", deposit_id="3", amount=1)
         (third,) = store.read(after=2)
         assert third.metadata == {"correlation_id": "c", "causation_id": "2"}
@@ -51,7 +51,7 @@ class TestContext:
     def test_of_a_reaction_to_an_event_without_begins_a_correlation(self, store: EventStore) -> None:
         deposit(store, wallet_id="w1", deposit_id="1", amount=1)
         (first,) = store.read()
-        with caused_by(first):
+        with context(caused_by=first):
             deposit(store, wallet_id="w1", deposit_id="2", amount=1)
         (second,) = store.read(after=1)
         assert second.metadata == {"correlation_id": "1", "causation_id": "1"}
@@ -65,7 +65,7 @@ class TestContext:
         assert event.metadata == {}
 
     async def test_is_each_tasks_own(self) -> None:
-        async with await aio.open("memory:") as store:
+        async with aio.open("memory:") as store:
 
             async def act(user: str) -> None:
                 with context(user=user):

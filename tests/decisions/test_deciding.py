@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fencepost import AppendCondition, Event, EventStore, InvalidInput, Placed, Query, QueryItem
-from fencepost.decisions import NEVER as NO_RETRY
 from fencepost.decisions import (
     DefinitionError,
     RetriesExhausted,
+    Retry,
     Unchecked,
     decision,
     encode,
@@ -226,7 +226,7 @@ class TestTheBoundary:
         ],
     )
     def test_is_what_conflicts_and_nothing_else(self, watched: Watched, meanwhile: Any, conflicts: bool) -> None:
-        once_only = withdraw.retrying(NO_RETRY)
+        once_only = withdraw.with_retry(Retry(attempts=1))
         open_wallet(watched, wallet_id="w1", balance=100)
         watched.before_append = iter([[encode(meanwhile)]])
         if conflicts:
@@ -245,7 +245,7 @@ class TestStrategies:
         assert watched.conditions == [None]
 
     def test_a_guard_conflicts_with_its_own_events_only(self, watched: Watched) -> None:
-        @decision(retry=NO_RETRY)
+        @decision(retry=Retry(attempts=1))
         def guarded(status: Status, *, deposit_id: str, amount: int) -> DepositMade:
             assert status.open
             return DepositMade(status.wallet_id, deposit_id, amount)
@@ -258,7 +258,7 @@ class TestStrategies:
         assert refused.value.conflict.type == "WalletClosed"
 
     def test_an_unchecked_projection_informs_but_does_not_conflict(self, watched: Watched) -> None:
-        @decision(retry=NO_RETRY)
+        @decision(retry=Retry(attempts=1))
         def bonus(status: Status, balance: Unchecked[Balance], *others: Unchecked[Balance]) -> DepositMade:
             amount = balance.amount + sum(other.amount for other in others)
             return DepositMade(status.wallet_id, "bonus", amount // 10)
@@ -281,11 +281,19 @@ class TestStrategies:
 
 
 class TestMistakes:
-    def test_the_name_once_is_reserved(self) -> None:
-        with pytest.raises(DefinitionError, match="'once' is reserved"):
+    @pytest.mark.parametrize("name", ["once", "checkpoint"])
+    def test_a_parameter_with_the_name_of_a_keyword_of_the_decision_is_refused(self, name: str) -> None:
+        names: dict[str, Any] = {}
+        exec(f"def rule(*, {name}): ...", names)
+        with pytest.raises(DefinitionError, match=f"rule: the keyword {name}= .* rename the parameter '{name}'"):
+            decision(names["rule"])
+
+    def test_a_rule_that_takes_any_keyword_is_refused(self) -> None:
+        """It would be unclear whether once= and checkpoint= are meant for the rule."""
+        with pytest.raises(DefinitionError, match=r"\*\*options .* once= and checkpoint= .*; name the parameters"):
 
             @decision
-            def wrong(*, once: str) -> None: ...
+            def rule(**options: Any) -> None: ...
 
     def test_an_async_function_needs_an_asyncio_store(self, store: EventStore) -> None:
         @decision

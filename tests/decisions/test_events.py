@@ -14,18 +14,8 @@ import pydantic
 import pytest
 
 from fencepost import Event, EventStore, InvalidInput, Query, SequencedEvent
-from fencepost.decisions import (
-    DefinitionError,
-    EventTypes,
-    EventUnreadable,
-    Tag,
-    TypeUnknown,
-    encode,
-    event,
-    having,
-    msgpack_codec,
-    tag,
-)
+from fencepost.decisions import DefinitionError, EventTypes, EventUnreadable, Tag, encode, event, having, tag
+from fencepost.decisions.inspection import TypeUnknown
 
 
 @event
@@ -211,7 +201,7 @@ class TestWriting:
         class Shouted:
             text: str
 
-        @event(codec=msgpack_codec)
+        @event(codec="msgpack")
         class Packed:
             text: str
 
@@ -323,7 +313,7 @@ class TestJson:
             b'{"wallet_id":"w1","amount":5,"currency":"EUR"}'
         )
 
-        @event(codec=msgpack_codec)
+        @event(codec="msgpack")
         class Packed:
             wallet_id: Tag
 
@@ -412,7 +402,7 @@ class TestDeclaring:
         assert encode(Opened()).type == "wallet-opened"
 
     def test_the_codec_can_be_replaced(self, store: EventStore) -> None:
-        @event(codec=msgpack_codec)
+        @event(codec="msgpack")
         class Small:
             wallet_id: Tag
             amount: int

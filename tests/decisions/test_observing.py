@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 
 from fencepost import AppendCondition, Query, aio
-from fencepost.decisions import Cached, ConflictMet, DecisionEnded, RetriesExhausted, Retry, encode
-from fencepost.observing import Observation, observe
+from fencepost.core.observers import Observation, observe
+from fencepost.decisions import Cached, RetriesExhausted, Retry, encode
+from fencepost.decisions.inspection import ConflictMet, DecisionEnded
 from fencepost.testing import given
 
 from .test_deciding import HANDLED, Watched
 from .wallets import Balance, InsufficientFunds, WalletOpened, WithdrawalMade, open_wallet, withdraw
 
 AT_ONCE = Retry(attempts=3, base_s=0, cap_s=0)
-rule = withdraw.retrying(AT_ONCE)
+rule = withdraw.with_retry(AT_ONCE)
 BOUNDARY = Query.of(types=HANDLED, tags={"wallet_id:w1"})
 
 
@@ -71,7 +72,7 @@ class TestObservers:
 
     async def test_are_told_of_tasks_as_well(self) -> None:
         observations: list[Any] = []
-        async with await aio.open("memory:") as store:
+        async with aio.open("memory:") as store:
             with observe(observations.append, of=store):
                 await open_wallet(store, wallet_id="w1", balance=100)
         assert [(each.decision, each.decided.position) for each in observations] == [(open_wallet.name, 1)]

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import AsyncIterator, Mapping
+from itertools import count
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 import fencepost
-from fencepost import Event, EventStore, InvalidInput, QueryItem
+from fencepost import Event, EventStore, InvalidInput, Query, QueryItem, SequencedEvent, aio
 from fencepost.decisions import (
     Cached,
-    Decision,
     DefinitionError,
+    Effect,
     Once,
     RequestMismatch,
     decision,
-    effect,
     encode,
     having,
     project,
 )
+from fencepost.decisions.inspection import Decision
 from fencepost.model.limits import MAX_DATA_BYTES
 
 from .test_deciding import Watched
@@ -35,6 +38,27 @@ def by_withdrawal(withdrawal_id: str) -> Once:
 LARGE = Event("WithdrawalMade", data=bytes(MAX_DATA_BYTES), tags={"withdrawal_id:all"})
 
 withdraw_once = decision(once=by_withdrawal)(withdraw.function)
+
+
+class Interposed(Watched):
+    """Stores events before the n-th read, counted from the last assignment of `before_read`."""
+
+    _before: Mapping[int, list[Event]] = MappingProxyType({})
+    _reads = 0
+
+    @property
+    def before_read(self) -> Mapping[int, list[Event]]:
+        return self._before
+
+    @before_read.setter
+    def before_read(self, events: Mapping[int, list[Event]]) -> None:
+        self._before, self._reads = events, 0
+
+    def read(self, query: Query | None = None, **options: Any) -> Any:
+        self._reads += 1
+        if self._reads in self._before:
+            EventStore.append(self, self._before[self._reads])
+        return super().read(query, **options)
 
 
 @pytest.fixture(params=["plain", "cached"])
@@ -99,7 +123,7 @@ class TestByTheEvent:
         assert withdraw_once(cached, Balance("w1"), withdrawal_id="0", amount=1).position == 2
         assert project(cached, Balance("w1")).amount == 0
 
-    def test_from_a_snapshot_the_search_is_left_to_the_append(self) -> None:
+    def test_from_a_snapshot_the_earlier_call_is_searched_up_to_the_head_of_the_state(self) -> None:
         with Watched() as store:
             cached = Cached(store)
             open_wallet(store, wallet_id="w1", balance=100)
@@ -107,7 +131,7 @@ class TestByTheEvent:
                 withdraw_once(cached, Balance("w1"), withdrawal_id=str(number), amount=1)
             store.queries.clear()
             assert not withdraw_once(cached, Balance("w1"), withdrawal_id="new", amount=1).already
-            assert len(store.queries) == 1
+            assert len(store.queries) == 2
             again = withdraw_once(cached, Balance("w1"), withdrawal_id="0", amount=1)
             assert (again.position, again.already) == (2, True)
 
@@ -174,14 +198,14 @@ class TestByTheEvent:
             withdraw_once(store, Balance("w1"), withdrawal_id="x", amount=0)
             assert len(store.queries) == 1
 
-    def test_without_projections_nothing_is_read(self) -> None:
+    def test_without_projections_only_the_earlier_call_is_read(self) -> None:
         @decision(once=lambda wallet_id: having(WalletOpened, wallet_id=wallet_id))
         def create(*, wallet_id: str, owner: str) -> WalletOpened:
             return WalletOpened(wallet_id, owner, 0)
 
         with Watched() as store:
             assert not create(store, wallet_id="w1", owner="Ada").already
-            assert store.queries == []
+            assert store.queries == [Query.of(types={"WalletOpened"}, tags={"wallet_id:w1"})]
             again = create(store, wallet_id="w1", owner="Bob")
             assert (again.event.owner, again.already) == ("Ada", True)
             assert store.head() == 1
@@ -209,6 +233,67 @@ class TestByTheEvent:
             assert sorted(result.already for result in results) == [False] + [True] * 7
             assert {result.position for result in results} == {2}
             assert project(store, Balance("w1")).amount == 40
+
+
+TWIN = encode(WithdrawalMade("w1", "all", 100))
+
+
+class TestATwinThatIsStoredBetweenTwoReads:
+    """An identical request takes the decision while this one reads: both have the same result."""
+
+    @pytest.mark.parametrize("argument", ["a plain value", ["not", "plain"]])
+    @pytest.mark.parametrize("refuses", [True, False])
+    @pytest.mark.parametrize("read", [1, 2, 3])
+    def test_answers_a_rule_that_would_refuse_or_do_nothing_after_it(
+        self, argument: object, refuses: bool, read: int
+    ) -> None:
+        @decision(once=by_withdrawal)
+        def empty(balance: Balance, *, withdrawal_id: str, argument: object) -> WithdrawalMade | None:
+            if balance.amount == 0:
+                if refuses:
+                    raise InsufficientFunds(balance.amount)
+                return None
+            return WithdrawalMade(balance.wallet_id, withdrawal_id, balance.amount)
+
+        with Interposed() as store:
+            cached = Cached(store)
+            store.append([encode(WalletOpened("w1", "Ada", 100)), *[encode(DepositMade("w1", "d", 0))] * 4])
+            project(cached, Balance("w1"))
+            store.before_read = {read: [TWIN]}
+            decided = empty(cached, Balance("w1"), withdrawal_id="all", argument=argument)
+            assert decided.event == WithdrawalMade("w1", "all", 100)
+            assert store.head() == 6
+
+    @pytest.mark.parametrize("read", [1, 2, 3])
+    async def test_answers_a_rule_that_is_an_async_def(self, read: int) -> None:
+        @decision(once=by_withdrawal)
+        async def empty(balance: Balance, *, withdrawal_id: str) -> WithdrawalMade:
+            if balance.amount == 0:
+                raise InsufficientFunds(balance.amount)
+            return WithdrawalMade(balance.wallet_id, withdrawal_id, balance.amount)
+
+        async with await aio.open("memory:") as store:
+            cached = Cached(store)
+            await store.append([encode(WalletOpened("w1", "Ada", 100)), *[encode(DepositMade("w1", "d", 0))] * 4])
+            await project(cached, Balance("w1"))
+            read_store, numbers = store.read, count(1)
+
+            class Reading:
+                def __init__(self, *args: Any, **options: Any) -> None:
+                    self._args, self._options, self._number = args, options, next(numbers)
+
+                async def __aiter__(self) -> AsyncIterator[SequencedEvent]:
+                    if self._number == read:
+                        await store.append([TWIN])
+                    reading = read_store(*self._args, **self._options)
+                    async for event in reading:
+                        yield event
+                    self.head = reading.head
+
+            store.read = Reading  # type: ignore[assignment, method-assign]
+            decided = await empty(cached, Balance("w1"), withdrawal_id="all")
+            assert decided.event == WithdrawalMade("w1", "all", 100)
+            assert await store.head() == 6
 
 
 class TestByHand:
@@ -252,12 +337,24 @@ class TestTogether:
 
         cached = Cached(store)
         for place in (store, store, cached):
-            pay(place, Balance("w1"), withdrawal_id="x", charge=effect(lambda: calls.append(1)))
+            pay(place, Balance("w1"), withdrawal_id="x", charge=Effect(lambda: calls.append(1)))
         for number in range(5):
             store.append([encode(DepositMade("w1", str(number), 1))])
         project(cached, Balance("w1"))
-        pay(cached, Balance("w1"), withdrawal_id="x", charge=effect(lambda: calls.append(1)))
+        pay(cached, Balance("w1"), withdrawal_id="x", charge=Effect(lambda: calls.append(1)))
         pay(cached, Balance("w1"), withdrawal_id="x", charge=lambda: calls.append(1))
+        assert calls == [1]
+
+    def test_an_effect_is_not_made_again_by_a_rule_without_projections(self, store: EventStore) -> None:
+        calls: list[int] = []
+
+        @decision(once=lambda deposit_id: having(DepositMade, deposit_id=deposit_id))
+        def receive(*, deposit_id: str, charge: Any) -> DepositMade:
+            charge()
+            return DepositMade("w1", deposit_id, 1)
+
+        for _ in range(2):
+            receive(store, deposit_id="d", charge=Effect(lambda: calls.append(1)))
         assert calls == [1]
 
 

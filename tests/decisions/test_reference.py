@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fencepost import FencepostError, decisions
+from fencepost.decisions import inspection
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/decisions.md").read_text()
 SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
@@ -37,3 +38,13 @@ def test_a_name_is_described_with_what_it_offers(name: str) -> None:
 
 def test_nothing_is_described_that_is_not_there() -> None:
     assert SECTIONS.keys() == NAMES.keys()
+
+
+def test_the_public_names_are_fewer_than_25() -> None:
+    assert len(NAMES) < 25
+
+
+def test_the_names_for_tools_are_described_in_one_section() -> None:
+    (section,) = re.findall(r"^## For tools\n(.*?)(?=^## )", PAGE, re.MULTILINE | re.DOTALL)
+    code = " ".join(re.findall(r"`([^`]+)`", section))
+    assert {name for name in inspection.__all__ if not re.search(rf"\b{name}\b", code)} == set()

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from fencepost import AppendCondition, ConditionFailed, EventStore, InvalidInput, Placed, Query, StoreUnavailable
-from fencepost.decisions import NEVER, Cached, RetriesExhausted, Retry, decision, effect, encode, having, project
-from fencepost.decisions.retry_queues import Turn
+from fencepost.decisions import Cached, Effect, RetriesExhausted, Retry, decision, encode, having, project
+from fencepost.decisions.retry import Turn
 
 from .test_deciding import Watched
 from .wallets import Balance, DepositMade, InsufficientFunds, WalletClosed, WithdrawalMade, open_wallet, withdraw
@@ -58,7 +58,7 @@ class TestAConflict:
         assert reckless(watched, Balance("w1"), withdrawal_id="x").event.amount == 60
 
     def test_on_every_attempt_ends_with_the_last_conflict(self, watched: Watched) -> None:
-        rule = withdraw.retrying(AT_ONCE)
+        rule = withdraw.with_retry(AT_ONCE)
         watched.before_append = rivals(9, amount=1)
         with pytest.raises(RetriesExhausted, match=r"withdraw: each of 5 attempts.*position 6") as refused:
             rule(watched, Balance("w1"), withdrawal_id="x", amount=1)
@@ -69,12 +69,12 @@ class TestAConflict:
         assert not [event for event in watched.read(error.condition.fail_if_events_match) if b'"x"' in event.data]
 
     def test_is_decided_again_until_the_deadline(self, watched: Watched) -> None:
-        rule = withdraw.retrying(Retry(base_s=0, cap_s=0))
+        rule = withdraw.with_retry(Retry(base_s=0, cap_s=0))
         watched.before_append = rivals(30, amount=1)
         assert rule(watched, Balance("w1"), withdrawal_id="x", amount=1).position == 32
 
     def test_may_be_decided_again_without_a_deadline(self, watched: Watched) -> None:
-        rule = withdraw.retrying(Retry(base_s=0, cap_s=0, deadline_s=float("inf")))
+        rule = withdraw.with_retry(Retry(base_s=0, cap_s=0, deadline_s=float("inf")))
         holder = Turn((("wallet_id:w1",), None), 0)
         holder.run(watched)
         watched.before_append = rivals(4, amount=1)
@@ -82,20 +82,20 @@ class TestAConflict:
         assert rule(watched, Balance("w1"), withdrawal_id="x", amount=1).position == 6
 
     def test_after_the_deadline_is_the_last(self, watched: Watched) -> None:
-        rule = withdraw.retrying(Retry(deadline_s=0))
+        rule = withdraw.with_retry(Retry(deadline_s=0))
         watched.before_append = rivals(1)
         with pytest.raises(RetriesExhausted, match="the only attempt") as refused:
             rule(watched, Balance("w1"), withdrawal_id="x", amount=1)
         assert (refused.value.attempts, refused.value.elapsed_s > 0) == (1, True)
 
     def test_reads_only_what_is_new(self, watched: Watched) -> None:
-        rule = withdraw.retrying(AT_ONCE)
+        rule = withdraw.with_retry(AT_ONCE)
         watched.before_append = rivals(2, amount=1)
         rule(watched, Balance("w1"), withdrawal_id="x", amount=1)
         assert watched.afters == [0, 1, 2]
 
     def test_reads_only_what_is_new_also_from_a_snapshot(self, watched: Watched) -> None:
-        rule, cached = withdraw.retrying(AT_ONCE), Cached(watched)
+        rule, cached = withdraw.with_retry(AT_ONCE), Cached(watched)
         for number in range(3):
             rule(cached, Balance("w1"), withdrawal_id=str(number), amount=1)
         watched.afters.clear()
@@ -135,7 +135,7 @@ class TestAConflict:
         assert calls == [1]
 
     def test_is_not_retried_by_a_decision_that_never_does(self, watched: Watched) -> None:
-        rule = withdraw.retrying(NEVER)
+        rule = withdraw.with_retry(Retry(attempts=1))
         watched.before_append = rivals(1)
         with pytest.raises(RetriesExhausted, match="the only attempt"):
             rule(watched, Balance("w1"), withdrawal_id="x", amount=1)
@@ -175,7 +175,7 @@ class TestOtherErrors:
 
     def test_of_a_store_out_of_reach_are_retried_if_asked_for(self, watched: Watched) -> None:
         insisting = Retry(attempts=5, base_s=0, cap_s=0, unavailable=True)
-        rule = withdraw.retrying(insisting)
+        rule = withdraw.with_retry(insisting)
         lost = LostAnswers(watched, arrived=[False, True])
         decided = rule(lost, Balance("w1"), withdrawal_id="x", amount=1)
         assert (decided.position, decided.already, watched.head()) == (2, False, 2)
@@ -192,7 +192,7 @@ class TestOtherErrors:
 
     def test_out_of_reach_for_good_is_told(self, watched: Watched) -> None:
         insisting = Retry(attempts=3, base_s=0, cap_s=0, unavailable=True)
-        rule = withdraw.retrying(insisting)
+        rule = withdraw.with_retry(insisting)
         lost = LostAnswers(watched, arrived=[False] * 9)
         with pytest.raises(StoreUnavailable):
             rule(lost, Balance("w1"), withdrawal_id="x", amount=1)
@@ -236,7 +236,7 @@ class TestEffects:
             return WithdrawalMade(balance.wallet_id, charge(), 1)
 
         watched.before_append = rivals(2)
-        assert pay(watched, Balance("w1"), charge=effect(charge)).event.withdrawal_id == "receipt-1"
+        assert pay(watched, Balance("w1"), charge=Effect(charge)).event.withdrawal_id == "receipt-1"
         assert charges == [1]
 
     def test_are_made_again_if_asked_for(self, watched: Watched) -> None:
@@ -248,7 +248,7 @@ class TestEffects:
             return WithdrawalMade(balance.wallet_id, "x", 1)
 
         watched.before_append = rivals(2)
-        pay(watched, Balance("w1"), charge=effect(lambda: charges.append(1), again=True))
+        pay(watched, Balance("w1"), charge=Effect(lambda: charges.append(1), again=True))
         assert charges == [1, 1, 1]
 
     def test_that_fail_are_not_remembered(self) -> None:
@@ -260,7 +260,7 @@ class TestEffects:
                 raise answer
             return answer
 
-        made = effect(charge)
+        made = Effect(charge)
         with pytest.raises(OSError, match="down"):
             made()
         assert made() == "receipt"
@@ -272,6 +272,6 @@ class TestEffects:
             charges.append(1)
             return "receipt"
 
-        made = effect(charge)
+        made = Effect(charge)
         assert [await made(), await made()] == ["receipt", "receipt"]
         assert charges == [1]

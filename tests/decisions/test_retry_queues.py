@@ -13,7 +13,7 @@ import pytest
 import fencepost
 from fencepost import Event, EventStore, Query, QueryItem, aio
 from fencepost.decisions import Projection, Retry, Tag, decision, encode, event, on
-from fencepost.decisions.retry_queues import RetryQueues, Turn, _queues, contended_bucket, in_turn
+from fencepost.decisions.retry import RetryQueues, Turn, _queues, contended_bucket, in_turn
 
 from .test_deciding import Watched
 from .wallets import Balance, WithdrawalMade, open_wallet, withdraw
@@ -138,7 +138,7 @@ class TestThreads:
     def test_do_not_wait_for_a_caller_that_keeps_its_turn(
         self, store: EventStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("fencepost.decisions.retry_queues.TURN_S", 0.01)
+        monkeypatch.setattr("fencepost.decisions.retry.TURN_S", 0.01)
         holder, order = Turn(HERE, LONG_S), []
         holder.run(store)
 
@@ -185,7 +185,7 @@ class TestARuleThatDecides:
 
     @pytest.mark.timeout(60)
     def test_on_the_same_boundary_is_not_stuck(self) -> None:
-        inner = withdraw.retrying(PATIENT)
+        inner = withdraw.with_retry(PATIENT)
         with Watched() as store:
             open_wallet(store, wallet_id="w1", balance=100)
             attempts: list[int] = []
@@ -231,7 +231,7 @@ class TestWhoGoes:
             holder = Turn((("wallet_id:w1",), None), LONG_S)
             holder.run(store)
             store.before_append = rivals("a")
-            monkeypatch.setattr("fencepost.decisions.retry_queues.Wakeup.wait", interrupted)
+            monkeypatch.setattr("fencepost.decisions.retry.Wakeup.wait", interrupted)
             with pytest.raises(KeyboardInterrupt) as raised:  # held on to, and its traceback with it
                 withdraw(store, Balance("w1"), withdrawal_id="x", amount=-1)
             holder.leave()
@@ -252,14 +252,14 @@ class TestTasks:
                 await at_once.wait()
             return Subscribed(taken.course_id, student.student_id)
 
-        async with await aio.open("memory:") as store:
+        async with aio.open("memory:") as store:
             await asyncio.gather(*(subscribe(store, Taken("1"), Courses(str(n))) for n in range(count)))
             assert await store.head() == count
             assert sorted(attempts.values()) == [1] + [2] * (count - 1)
             assert nobody_queues(store)
 
     async def test_that_are_cancelled_leave_the_queue(self) -> None:
-        async with await aio.open("memory:") as store:
+        async with aio.open("memory:") as store:
             turns = [Turn(HERE, LONG_S) for _ in range(3)]
             await turns[0].run_async(store)
 
@@ -279,7 +279,7 @@ class TestTasks:
             assert nobody_queues(store)
 
     async def test_wait_no_longer_than_their_limit(self) -> None:
-        async with await aio.open("memory:") as store:
+        async with aio.open("memory:") as store:
             holder, late = Turn(HERE, LONG_S), Turn(HERE, 0.01)
             await holder.run_async(store)
             await late.run_async(store)

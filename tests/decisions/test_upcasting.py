@@ -19,7 +19,6 @@ from fencepost.decisions import (
     decision,
     encode,
     event,
-    msgpack_codec,
     on,
     project,
 )
@@ -166,7 +165,7 @@ def test_a_malformed_version_is_refused(version: str) -> None:
 
 
 def test_another_codec_upgrades_as_well() -> None:
-    @event(type="PaymentMade", version=3, upgrades=UPGRADES, codec=msgpack_codec)
+    @event(type="PaymentMade", version=3, upgrades=UPGRADES, codec="msgpack")
     class Paid:
         wallet_id: Tag
         amount: int

@@ -15,7 +15,7 @@ import yaml
 
 from fencepost.cli.app import COMMANDS, fencepost
 from fencepost.server.metrics import METRICS
-from fencepost.server.settings import Settings, load
+from fencepost.server.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -107,7 +107,7 @@ def test_the_unit_has_its_sections_and_waits_longer_than_the_drain() -> None:
 
 
 def settings() -> Settings:
-    return load({"store": "store.db"}, file=str(DEPLOY / "server.toml"), environment={})
+    return load_settings({"store": "store.db"}, file=str(DEPLOY / "server.toml"), environment={})
 
 
 def test_the_settings_are_accepted_and_secure() -> None:

@@ -50,6 +50,15 @@ def test_every_decision_is_in_the_index_with_its_title() -> None:
         assert f"- [{number}]({path.name}): {title}\n" in index
 
 
+def test_no_page_imports_all_names_of_a_module() -> None:
+    """Readers copy code, and type checkers and people should see where each name comes from."""
+    assert [
+        str(path.relative_to(ROOT))
+        for path in PAGES
+        if re.search(r"^from .* import \*", path.read_text(), re.MULTILINE)
+    ] == []
+
+
 def test_no_page_says_to_install_from_a_registry() -> None:
     """No registry has the package. Only the page on installing may mention one, to say so."""
     for path in PAGES:
@@ -86,7 +95,7 @@ def test_there_are_five_walks_of_at_most_eight_steps_through_modules() -> None:
 
 
 def test_the_format_has_tables() -> None:
-    assert {"events", "postings", "checkpoints"} <= TABLES.keys()
+    assert {"events", "postings", "records"} <= TABLES.keys()
     assert columns(TABLES["events"])[:2] == ["position", "type"]
 
 

@@ -26,7 +26,7 @@ def serving(address: str, *, workers: int = 1) -> Iterator[str]:
         port = probe.getsockname()[1]
     options = ["--store", address, "--port", str(port), "--workers", str(workers), "--quiet"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    process = subprocess.Popen([sys.executable, "-m", "fencepost.demos.wallet", *options], cwd=ROOT, env=environment)
+    process = subprocess.Popen([sys.executable, "-m", "examples.wallet", *options], cwd=ROOT, env=environment)
     try:
         url = f"http://127.0.0.1:{port}"
         _wait(url, process)

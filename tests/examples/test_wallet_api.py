@@ -9,11 +9,11 @@ from typing import Any
 
 import httpx
 import pytest
+from examples.wallet.app import create
+from examples.wallet.live import stream_of
+from examples.wallet.requests import MAX_BODY_BYTES
 
 from fencepost import Event, StoreClosed, StoreError, StoreUnavailable, aio
-from fencepost.demos.wallet.app import create
-from fencepost.demos.wallet.live import stream_of
-from fencepost.demos.wallet.requests import MAX_BODY_BYTES
 from fencepost.model import MAX_POSITION
 
 JSON = dict[str, Any]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from uuid import uuid4
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from examples.wallet.app import create
 from tests.postgres.proxy import Proxy
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import new_database, over_tcp
 
 import fencepost
-from fencepost.demos.wallet.app import create
 
 DEPOSITS = 20
 APPENDED = b'"deposit_id":'  # in the data of the event that is appended, and in no reading
@@ -28,25 +28,23 @@ class Swallowing(Proxy):
             self.lose_answers(1)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer(tcp=True, fsync="off") as server:
-        yield server
+@pytest.fixture
+def database(postgres_url: str) -> str:
+    return over_tcp(new_database(postgres_url))
 
 
 @pytest.fixture
-def proxy(server: PostgresServer) -> Iterator[Swallowing]:
-    proxy = Swallowing(server.port)
+def proxy(database: str) -> Iterator[Swallowing]:
+    proxy = Swallowing(urlsplit(database).port or 5432)
     yield proxy
     proxy.close()
 
 
 def test_an_answer_that_is_lost_is_unknown_and_the_same_request_again_settles_it(
-    server: PostgresServer, proxy: Swallowing
+    database: str, proxy: Swallowing
 ) -> None:
-    address = f"{server.url()}?schema=s{uuid4().hex[:12]}"
-    fencepost.open(address, create=True).close()
-    app = create(address.replace(f":{server.port}/", f":{proxy.port}/"))
+    fencepost.open(database, create=True).close()
+    app = create(database.replace(f":{urlsplit(database).port}/", f":{proxy.port}/"))
 
     async def run() -> tuple[list[httpx.Response], list[httpx.Response], int]:
         async with (

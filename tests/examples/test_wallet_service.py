@@ -14,12 +14,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from examples.wallet.domain import Balance
 from tests.decisions.addresses import new_address
 from tests.examples.serving import serving
 
 import fencepost
 from fencepost.decisions import project
-from fencepost.demos.wallet.domain import Balance
 
 WALLETS = [f"w{number}" for number in range(5)]
 BEGIN_WITH = 300

@@ -1,4 +1,4 @@
-"""A PostgreSQL server for the tests: the one that FENCEPOST_TEST_POSTGRES names, or one of our own."""
+"""Stores in a database of the shared PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -6,45 +6,30 @@ import os
 from collections.abc import Callable, Iterator
 from itertools import count
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import new_database
 
 import fencepost
 from fencepost import EventStore
 
 
 @pytest.fixture(scope="session")
-def server_url() -> Iterator[str]:
-    """Where a superuser may make databases and roles."""
-    given = os.environ.get("FENCEPOST_TEST_POSTGRES")
-    if given:
-        yield given
-    else:
-        # Nothing here crashes this server, and hundreds of stores are made on it: they need not reach the disk.
-        # The tests that do crash a server start their own.
-        with PostgresServer(max_connections=200, fsync="off") as server:
-            yield server.url()
-
-
-@pytest.fixture(scope="session")
-def database_url(server_url: str) -> Iterator[str]:
+def database_url(postgres_url: str) -> Iterator[str]:
     """A database of the test session. Dropping it takes long; a server of our own is deleted as a whole."""
-    name = f"fencepost_test_{uuid4().hex[:12]}"
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE template0".encode())
-        yield urlsplit(server_url)._replace(path=f"/{name}").geturl()
-        if "FENCEPOST_TEST_POSTGRES" in os.environ:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+    url = new_database(postgres_url)
+    yield url
+    if "FENCEPOST_TEST_POSTGRES" in os.environ:
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {urlsplit(url).path[1:]} WITH (FORCE)".encode())
 
 
 @pytest.fixture(scope="session")
 def new_schema() -> Callable[[], str]:
     """The name of a schema that no other test uses."""
     numbers = count(1)
-    return lambda: f"store_{next(numbers)}"
+    return lambda: f"store_{os.getpid()}_{next(numbers)}"
 
 
 class UsedStores:
@@ -55,7 +40,7 @@ class UsedStores:
         self._connection = connection
 
     def give_back(self, url: str, schema: str) -> None:
-        tables = [f"{schema}.{table}" for table in ("event", "more_tags", "checkpoint", "append")]
+        tables = [f"{schema}.{table}" for table in ("event", "more_tags", "record", "append")]
         try:
             if self._connection.execute(f"SELECT max(position) > 5000 FROM {tables[0]}".encode()).fetchone() == (True,):
                 self._connection.execute(f"TRUNCATE {', '.join(tables)}".encode())

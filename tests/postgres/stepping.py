@@ -13,9 +13,9 @@ from typing import Any
 
 import psycopg
 
-from fencepost.core.judging import Append, Verdict
-from fencepost.engines.postgres.connections import Connection
-from fencepost.engines.postgres.templates import LOCK_CLASS
+from fencepost.core.verdicts import Append, Verdict
+from fencepost.engines.postgres.connection_pool import Connection
+from fencepost.engines.postgres.install import LOCK_CLASS
 from fencepost.engines.postgres.wire import decode_verdicts, encode_batch
 from fencepost.testing.faults import PATIENCE_S
 

@@ -9,8 +9,8 @@ import pytest
 from tests.postgres.conftest import with_option
 
 import fencepost
-from fencepost import ConditionFailed, Event
-from fencepost.address import without_options
+from fencepost import ConditionFailed, Event, InvalidInput
+from fencepost.core.address import Address, tables_at, without_options
 from fencepost.engines.postgres import load
 from fencepost.engines.postgres.addresses import parameters_of
 from fencepost.testing.contract.base import no_new, tagged
@@ -53,3 +53,21 @@ def test_a_plus_in_the_address_is_a_plus(url: str, connection: psycopg.Connectio
     with fencepost.open(with_option(url, "application_name", written)):
         row = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'a+b'").fetchone()
         assert row == (1,)
+
+
+def test_the_tables_of_a_store_can_be_read_by_another_driver() -> None:
+    plain = "postgresql://host/db?password=a+b"
+    tables = tables_at(Address.parse(f"{plain}&schema=wallets&connections=2"))
+    assert (tables.url, tables.events, tables.appends) == (plain, '"wallets".event', '"wallets".append')
+    assert "a+b" not in repr(tables)
+
+
+@pytest.mark.parametrize("address", ["postgresql://host/db?schema=a.b", "postgresql://u:p@s@host/db"])
+def test_the_tables_of_a_malformed_address_are_refused(address: str) -> None:
+    with pytest.raises(InvalidInput):
+        tables_at(Address.parse(address))
+
+
+def test_a_store_without_tables_has_none_to_read() -> None:
+    with pytest.raises(InvalidInput, match="memory"):
+        tables_at(Address.parse("memory:"))

@@ -19,9 +19,10 @@ import fencepost
 import fencepost.aio
 from fencepost import ConditionFailed, Event, EventStore, Placed, StoreError, StoreUnavailable
 from fencepost.aio import AsyncEventStore
-from fencepost.core.judging import Append
-from fencepost.engines.postgres.calls import Call
-from fencepost.engines.postgres.committing import LOOP_EVENTS
+from fencepost.core.verdicts import Append
+from fencepost.engine import engine_of, recorded
+from fencepost.engines.postgres.committer import LOOP_EVENTS
+from fencepost.engines.postgres.statement import Statement
 from fencepost.model.limits import MAX_DATA_BYTES
 from fencepost.testing.contract.base import events, no_new, positions, tagged
 from fencepost.testing.faults import PATIENCE_S
@@ -31,7 +32,7 @@ TASKS = 40
 
 def run(url: str, act: Callable[[AsyncEventStore], Awaitable[None]], **options: Any) -> None:
     async def opened() -> None:
-        async with await fencepost.aio.open(url, **options) as store:
+        async with fencepost.aio.open(url, **options) as store:
             for count in (1, 2):  # so that both calls are prepared
                 await store.append([Event("Prepared")] * count)
             await act(store)
@@ -63,7 +64,7 @@ def test_an_append_takes_no_thread(store: EventStore, url: str, monkeypatch: pyt
 
 def test_what_would_hold_up_the_loop_is_left_to_a_thread(store: EventStore, url: str) -> None:
     async def act(awaitable: AsyncEventStore) -> None:
-        engine: Any = awaitable.engine
+        engine: Any = engine_of(awaitable)
         many = Append((Event("A"),) * (LOOP_EVENTS + 1))
         in_threads: list[Any] = []
 
@@ -146,7 +147,7 @@ def test_what_was_stored_and_not_acknowledged_is_the_callers_own(
 ) -> None:
     """The repeated append is found by its id. It was stored once, by its own first attempt."""
     lost: list[bytes] = []
-    call_async = Call.value_async
+    call_async = Statement.value_async
 
     async def lose_first_answer(*arguments: Any) -> bytes:
         answer = await call_async(*arguments)
@@ -156,7 +157,7 @@ def test_what_was_stored_and_not_acknowledged_is_the_callers_own(
         return answer
 
     async def act(awaitable: AsyncEventStore) -> None:
-        monkeypatch.setattr(Call, "value_async", lose_first_answer)
+        monkeypatch.setattr(Statement, "value_async", lose_first_answer)
         before = await awaitable.head()
         assert await awaitable.append([Event("A", id=uuid4())]) == Placed(before + 1, before + 1)
         assert await awaitable.head() == before + 1
@@ -243,8 +244,8 @@ def test_a_refusal_of_the_server_has_its_name(store: EventStore, url: str, datab
 
 def test_a_call_that_is_not_prepared_any_more_is_sent_as_text(store: EventStore, url: str) -> None:
     async def act(awaitable: AsyncEventStore) -> None:
-        engine: Any = awaitable.engine
-        with engine.connections.connection() as connection:
+        engine: Any = engine_of(awaitable)
+        with engine.pool.connection() as connection:
             connection.execute("DEALLOCATE ALL")
         assert await awaitable.append(events("A")) == Placed(4, 4)
 
@@ -254,7 +255,7 @@ def test_a_call_that_is_not_prepared_any_more_is_sent_as_text(store: EventStore,
 def test_what_is_recorded_with_its_conditions_goes_through_a_thread(url: str) -> None:
     async def act(awaitable: AsyncEventStore) -> None:
         assert await awaitable.append(events("A"), no_new(tagged("seat:1"))) == Placed(4, 4)
-        assert [record.last async for record in awaitable.recorded()] == [1, 3, 4]
+        assert [record.last for record in recorded(awaitable.blocking)] == [1, 3, 4]
 
     with fencepost.open(url, create=True):
         run(url, act, record_conditions=True)

@@ -6,20 +6,18 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 import pytest
 from tests.postgres.stepping import hand
-from tests.support.loops import loop_to_abandon
 
 import fencepost
 import fencepost.aio
 from fencepost import Event, Query
 from fencepost.aio import AsyncEventStore
-from fencepost.core.judging import Append
-from fencepost.engines.postgres.calls import Call
-from fencepost.engines.postgres.pipelining import PIPELINES
+from fencepost.core.verdicts import Append
+from fencepost.engine import engine_of
+from fencepost.engines.postgres.read_pipeline import PIPELINES
 from fencepost.testing.contract.base import tagged
 from fencepost.testing.faults import PATIENCE_S
 
@@ -46,7 +44,7 @@ def no_thread(*_: object) -> Any:
 
 def run(url: str, act: Callable[[AsyncEventStore], Any], **options: Any) -> None:
     async def opened() -> None:
-        async with await fencepost.aio.open(url, **options) as store:
+        async with fencepost.aio.open(url, **options) as store:
             await data_of(store, 0)  # which connects and prepares, in a thread
             await act(store)
 
@@ -132,36 +130,32 @@ def test_tasks_that_start_eagerly_do_not_stand_in_the_way(filled: str) -> None:
     """A task that finds all connections busy ends before `create_task` returns."""
 
     async def act(store: AsyncEventStore) -> None:
-        engine: Any = store.engine
+        engine: Any = engine_of(store)
         asyncio.get_running_loop().set_task_factory(EAGER)
-        with engine.connections.session():
+        with engine.pool.borrow():
             for _ in range(PIPELINES + 1):
-                assert await asyncio.wait_for(engine.pipelined_reads.rows(Call("SELECT 1"), ()), PATIENCE_S) is None
+                assert await asyncio.wait_for(engine._pipeline.rows((None,) * 6), PATIENCE_S) is None
         assert await data_of(store, 7) == [b"7"] * 3
 
     run(filled, act, connections=1)
 
 
-def test_a_loop_that_is_closed_with_appends_and_readings_pending_holds_up_nothing(
-    filled: str, database_url: str, schema: str
-) -> None:
-    """A task that never runs again keeps neither the lead nor the only connection."""
-    loop = loop_to_abandon()
-    store = loop.run_until_complete(fencepost.aio.open(filled, connections=1))
-    loop.run_until_complete(store.append([Event("Prepared")]))
-    head = loop.run_until_complete(store.head())
-    with hand(database_url, schema) as other:  # which has the lock of the store, so that the append cannot finish
+def test_stopped_loops_with_appends_pending_hold_up_no_other_store(filled: str, database_url: str, schema: str) -> None:
+    """Each loop has a store of its own, and the server finishes an append without its client."""
+    loops = [asyncio.new_event_loop() for _ in range(8)]
+    stores = [loop.run_until_complete(fencepost.aio.open(filled, connections=1)) for loop in loops]
+    with hand(database_url, schema) as other:  # which has the lock of the store, so that no append can finish
         other.append(Append((Event("Before"),)))
-        pending = [loop.create_task(store.append([Event("Pending", id=uuid4())])), loop.create_task(data_of(store, 1))]
-        for _ in range(3):  # until the requests are sent
-            loop.run_until_complete(asyncio.sleep(0))
+        pending = [
+            loop.create_task(store.append([Event("Pending")])) for loop, store in zip(loops, stores, strict=True)
+        ]
+        for loop in loops:
+            loop.run_until_complete(asyncio.sleep(0.01))
+    with fencepost.open(filled, connections=1) as store:
+        later = store.append([Event("Later")]).last
+        assert len(list(store.read(Query.of(tags={"wallet:7"})))) == 3
+    placed = [loop.run_until_complete(append).last for loop, append in zip(loops, pending, strict=True)]
+    assert len({later, *placed}) == 9
+    for loop, store in zip(loops, stores, strict=True):
+        loop.run_until_complete(store.close())
         loop.close()
-        assert not pending[0].done()
-
-    async def go_on() -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            assert (await store.append([Event("Later")])).last > head
-            assert await data_of(store, 7) == [b"7"] * 3
-        await store.close()
-
-    asyncio.run(go_on())

@@ -11,12 +11,23 @@ import psycopg
 import pytest
 from tests.postgres.stepping import hand
 
-from fencepost import AppendCondition, Event, EventStore, IdsOverlap, Placed, Query, QueryItem, StoreUnavailable
-from fencepost.core.judging import Append, Conflicting, Verdict
+from fencepost import (
+    AppendCondition,
+    Delete,
+    Event,
+    EventStore,
+    IdsOverlap,
+    Placed,
+    Put,
+    Query,
+    QueryItem,
+    StoreUnavailable,
+)
+from fencepost.core.address import open_engine
+from fencepost.core.verdicts import Append, Conflict, Verdict
 from fencepost.engines.memory import MemoryEngine
-from fencepost.engines.postgres import committing
-from fencepost.engines.postgres.committing import CALL_EVENTS
-from fencepost.opening import open_engine
+from fencepost.engines.postgres import committer
+from fencepost.engines.postgres.committer import CALL_EVENTS
 from fencepost.testing.contract.base import contents, no_new, tagged
 
 BATCHES = 25
@@ -50,11 +61,23 @@ def random_append(chance: random.Random, head: int) -> Append:
     checkpoint = (chance.choice("xy"), chance.randrange(1, 200)) if chance.random() < 0.1 else None
     if checkpoint is not None and chance.random() < 0.5:
         events = []
-    return Append(tuple(events), tuple(conditions), unless, checkpoint)
+    changes = random_changes(chance) if chance.random() < 0.2 else ()
+    if changes and chance.random() < 0.5:
+        events = []
+    return Append(tuple(events), tuple(conditions), unless, checkpoint, changes)
+
+
+def random_changes(chance: random.Random) -> tuple[Put | Delete, ...]:
+    """Few names and low revisions, so that many changes succeed and others do not."""
+    names = chance.sample("rst", chance.choice([1, 1, 2]))
+    return tuple(
+        Delete(name, chance.randrange(1, 4)) if chance.random() < 0.3 else Put(name, b"\0v", chance.randrange(4))
+        for name in names
+    )
 
 
 def without_event(verdict: Verdict) -> Verdict:
-    return replace(verdict, conflict=None) if isinstance(verdict, Conflicting) else verdict
+    return replace(verdict, conflict=None) if isinstance(verdict, Conflict) else verdict
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -64,8 +87,8 @@ def test_random_batches_get_the_verdicts_of_the_reference(url: str, seed: int) -
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_batches_in_parts_get_them_as_well(url: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(committing, "CALL_EVENTS", 3)
-    monkeypatch.setattr(committing, "CALL_BYTES", 10)
+    monkeypatch.setattr(committer, "CALL_EVENTS", 3)
+    monkeypatch.setattr(committer, "CALL_BYTES", 10)
     compare_with_the_reference(url, seed)
 
 
@@ -80,10 +103,10 @@ def compare_with_the_reference(url: str, seed: int) -> None:
         assert [without_event(verdict) for verdict in judged] == expected
         for verdict in judged:
             seen.add(type(verdict).__name__)
-            if isinstance(verdict, Conflicting):
+            if isinstance(verdict, Conflict):
                 assert verdict.conflict is not None
                 assert verdict.conflict.position == verdict.position
-    assert {"Placed", "Conflicting"} <= seen
+    assert {"Placed", "Conflict"} <= seen
     with EventStore(ours) as one, EventStore(reference) as other:
         assert contents(one.read()) == contents(other.read())
         for _ in range(20):
@@ -102,8 +125,8 @@ def test_what_a_batch_has_stored_halfway_is_seen_by_all_that_come_later(
             Append((Event("C", tags={"seat:3"}),), (no_new(tagged("seat:1")),)),
         )
     assert first == Placed(1, 1)
-    assert isinstance(second, Conflicting)
-    assert isinstance(third, Conflicting)
+    assert isinstance(second, Conflict)
+    assert isinstance(third, Conflict)
     assert store.head() == 1
 
 
@@ -119,7 +142,7 @@ def test_a_batch_in_parts_that_fails_is_stored_in_no_part(
         FOR EACH ROW WHEN (NEW.type = 'Second') EXECUTE FUNCTION "{schema}".fill()
         """.encode()
     )
-    monkeypatch.setattr(committing, "CALL_BYTES", 1_000)
+    monkeypatch.setattr(committer, "CALL_BYTES", 1_000)
     ours = open_engine(url)
     with pytest.raises(StoreUnavailable, match="No space left"):
         ours.commit([Append((Event(type, data=bytes(600)),)) for type in ("First", "Second")])
@@ -133,7 +156,7 @@ def test_a_large_append_does_without_what_was_prepared(url: str) -> None:
     many = Append((Event("A"),) * (CALL_EVENTS + 1))
     ours.commit([Append((Event("Before"),)), many])
     ours.commit([Append((Event("Before"),))] * 2)
-    with ours.connections.connection() as connection:
+    with ours.pool.connection() as connection:
         connection.execute("DEALLOCATE ALL")
     assert list(ours.commit([many])) == [Placed(CALL_EVENTS + 5, 2 * CALL_EVENTS + 5)]
     ours.close()
@@ -156,7 +179,7 @@ def test_a_conflict_with_a_large_event_names_it_as_well(store: EventStore, datab
     store.append([large])
     with hand(database_url, schema) as writer:
         (verdict,) = writer.append(Append((Event("B"),), (no_new(tagged("seat:1")),)))
-    assert isinstance(verdict, Conflicting)
+    assert isinstance(verdict, Conflict)
     assert verdict.conflict is None
     with pytest.raises(Exception, match="at position 1") as failed:
         store.append([Event("B")], no_new(tagged("seat:1")))

@@ -15,11 +15,12 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import PostgresServer, new_database
 from tests.torture.postgres_calls import Connection, attack, caller, examine
 
 import fencepost
-from fencepost import ConditionFailed, Event, EventStore, Placed
+from fencepost import ConditionFailed, Event, EventStore, Placed, Put
+from fencepost.engine import recorded
 from fencepost.model.limits import (
     MAX_DATA_BYTES,
     MAX_METADATA_BYTES,
@@ -28,6 +29,7 @@ from fencepost.model.limits import (
     MAX_TAG_BYTES,
     MAX_TAGS,
     MAX_TYPE_BYTES,
+    MAX_VALUE_BYTES,
 )
 from fencepost.testing.contract.base import contents, events, no_new, positions, tagged
 
@@ -217,7 +219,9 @@ def test_the_server_accepts_all_that_the_library_accepts(store: EventStore, role
         "é", id=uuid4(), tags={"\n", "é", "\U0001f600", "z", "Z", "~"}, metadata={"": "", '"\\/': "\0\x7f\u2028"}
     )
     name = "n" * MAX_NAME_BYTES
-    assert store.append([largest, odd], checkpoint=(name, MAX_POSITION)) == Placed(1, 2)
+    changes = [Put(name, bytes(MAX_VALUE_BYTES), 0)]
+    placed = store.append([largest, odd], checkpoint=(name, MAX_POSITION), records=changes)
+    assert placed == Placed(1, 2, revisions=(1,))
     assert contents(store.read()) == [largest, odd]
     assert store.checkpoint(name) == MAX_POSITION
 
@@ -249,6 +253,46 @@ def test_a_malformed_checkpoint_is_refused(store: EventStore, role: Caller, name
     with pytest.raises(psycopg.Error):
         role.batch(given, plain=False)
     assert (store.head(), store.checkpoint("c")) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [{"name": "r", "expected": 0, "value": "AA=="}, {"name": "r", "expected": 0, "value": "AA=="}],
+        [{"name": "r", "expected": 0, "value": b64encode(bytes(MAX_VALUE_BYTES + 1)).decode()}],
+        [{"name": "r", "expected": 0}],
+        [{"name": "n" * (MAX_NAME_BYTES + 1), "expected": 0, "value": ""}],
+        [{"name": "", "expected": 0, "value": ""}],
+        [{"expected": 0, "value": ""}],
+        [{"name": "r", "expected": "x", "value": ""}],
+        [{"name": "r", "expected": 0, "value": "?"}],
+    ],
+    ids=[
+        "twice",
+        "too large",
+        "deleting nothing",
+        "long name",
+        "no name",
+        "name missing",
+        "not a number",
+        "not base64",
+    ],
+)
+def test_a_malformed_change_of_a_record_is_refused(store: EventStore, role: Caller, changes: Any) -> None:
+    with pytest.raises(psycopg.Error):
+        role.batch({"before": 0, "events": [document()], "records": changes}, plain=False)
+    assert (store.head(), list(store.records.list())) == (0, [])
+
+
+@pytest.mark.parametrize("expected", [None, -1, 0, 2])
+def test_a_record_changes_only_from_the_revision_that_it_has(
+    store: EventStore, role: Caller, expected: int | None
+) -> None:
+    record = store.records.put("r", b"0", expected=0)
+    for change in ({"value": "AA=="}, {}):
+        role.batch({"before": 0, "events": [], "records": [{"name": "r", "expected": expected, **change}]}, plain=False)
+    role.batch({"before": 0, "events": [], "records": [{"name": "r", "expected": 1}]}, plain=True)
+    assert list(store.records.list()) == [record]
 
 
 def test_a_checkpoint_never_goes_back(store: EventStore, role: Caller) -> None:
@@ -336,8 +380,8 @@ def test_conditions_are_recorded_only_of_ones_own_appends(url: str, role: Caller
         role.store_and_record(2, record(5, 5), record(6, 6))
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             role.record(record(6, 6))
-        assert [(each.first, each.last) for each in store.recorded()] == [(1, 2), (5, 5), (6, 6)]
-        assert next(store.recorded()).conditions == (no_new(tagged("x")),)
+        assert [(each.first, each.last) for each in recorded(store)] == [(1, 2), (5, 5), (6, 6)]
+        assert next(recorded(store)).conditions == (no_new(tagged("x")),)
 
 
 def test_no_event_is_recorded_twice(store: EventStore, role: Caller) -> None:
@@ -381,8 +425,8 @@ def test_what_cannot_be_read_again_is_not_recorded(store: EventStore, role: Call
         role.store_and_record(1, record(1, 1, **fields))
     assert store.head() == 0
     role.store_and_record(1, record(1, 1, conditions=[CONDITION] * 100, unless=QUERY))
-    (recorded,) = store.recorded()
-    assert recorded.conditions == (no_new(fencepost.Query.of(types={"A"}, tags={"a"})),) * 100
+    (kept,) = recorded(store)
+    assert kept.conditions == (no_new(fencepost.Query.of(types={"A"}, tags={"a"})),) * 100
 
 
 def test_the_owner_is_held_to_the_same_limits_and_index(store: EventStore, schema: str, connection: Connection) -> None:
@@ -406,22 +450,22 @@ def test_the_owner_is_held_to_the_same_limits_and_index(store: EventStore, schem
     assert positions(store.read(tagged("e", "f"))) == [1]
 
 
-def test_a_dump_restored_elsewhere_is_the_same_store(schema: str) -> None:
+def test_a_dump_restored_elsewhere_is_the_same_store(postgres_url: str, schema: str) -> None:
     """With its constraints, its trigger and its index of further tags."""
     tags = [f"tag:{number}" for number in range(7)]
-    with PostgresServer(fsync="off") as server:
-        url = server.url()
+    programs = PostgresServer()  # which is not started
+    try:
+        url, other = new_database(postgres_url), new_database(postgres_url)
         with fencepost.open(url, schema=schema, create=True) as store:
             store.append([Event("A", tags=tags, metadata={"a": "\0"})], checkpoint=("c", 1))
             log = list(store.read())
-        script = server.folder / "dump.sql"
-        script.write_text(server.run("pg_dump", f"--schema={schema}", url))
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("CREATE DATABASE other TEMPLATE template0")
-        other = server.url("other")
-        server.run("psql", "-v", "ON_ERROR_STOP=1", "-q", "-f", str(script), other)
+        script = programs.folder / "dump.sql"
+        script.write_text(programs.run("pg_dump", f"--schema={schema}", url))
+        programs.run("psql", "-v", "ON_ERROR_STOP=1", "-q", "-f", str(script), other)
         with fencepost.open(other, schema=schema) as restored:
             assert list(restored.read()) == log
             assert list(restored.read(tagged("tag:6"))) == log
             restored.append([Event("B", tags=tags)])
             assert positions(restored.read(tagged("tag:6"))) == [1, 2]
+    finally:
+        programs.close()

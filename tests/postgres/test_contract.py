@@ -11,8 +11,9 @@ from tests.postgres.conftest import with_option
 
 import fencepost
 from fencepost import EventStore
+from fencepost.core.address import open_engine
 from fencepost.engines.postgres import PostgresEngine
-from fencepost.engines.postgres.connections import Connections, Session
+from fencepost.engines.postgres.connection_pool import ConnectionPool, PooledConnection
 from fencepost.testing import Awaitable, DurableEventStoreContract, RestoringContract, SharedRecordingContract
 from fencepost.testing.faults import once
 from fencepost.testing.stores import Store
@@ -42,25 +43,25 @@ class TestPostgres(DurableEventStoreContract):
     @contextmanager
     def overtaken(self, store: Store, rival: Callable[[], None]) -> Iterator[Store]:
         """Between check and commit: the function has judged and written, and the transaction is open."""
-        engine = fencepost.opening.open_engine(self.url)
+        engine = open_engine(self.url)
         assert isinstance(engine, PostgresEngine)
-        run_before_commit(engine.connections, once(rival))
+        run_before_commit(engine.pool, once(rival))
         yield self.store_over(engine)
         engine.close()
 
 
-def run_before_commit(connections: Connections, action: Callable[[], None]) -> None:
-    """Make each loan of a session one transaction, and run the action before the transaction commits."""
-    lend = connections.session
+def run_before_commit(pool: ConnectionPool, action: Callable[[], None]) -> None:
+    """Make each loan of a connection one transaction, and run the action before the transaction commits."""
+    lend = pool.borrow
 
     @contextmanager
-    def session() -> Iterator[Session]:
-        with lend() as session, session.connection.transaction():
-            yield session
+    def borrow() -> Iterator[PooledConnection]:
+        with lend() as pooled, pooled.connection.transaction():
+            yield pooled
             action()
 
-    connections.session = session  # type: ignore[assignment]
-    connections.take_idle = lambda: None  # type: ignore[method-assign]  # so that tasks commit in a thread
+    pool.borrow = borrow  # type: ignore[assignment]
+    pool.take_idle = lambda: None  # type: ignore[method-assign]  # so that tasks commit in a thread
 
 
 class TestPostgresAwaitable(Awaitable, TestPostgres):

@@ -57,11 +57,11 @@ def rows(connection: psycopg.Connection, table: str) -> list[tuple[object, ...]]
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
 @given(events=st.lists(st.one_of(stored, new), max_size=6), head=st.integers(0, 2**62))
 def test_the_stored_rows_are_those_that_psycopg_stores(
-    server_url: str, monkeypatch: pytest.MonkeyPatch, events: list[Event | SequencedEvent], head: int
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, events: list[Event | SequencedEvent], head: int
 ) -> None:
     monkeypatch.setattr(load, "BLOCK_BYTES", 200)  # so that there are several blocks
     columns = ", ".join(COLUMNS)
-    with psycopg.connect(server_url) as connection:
+    with psycopg.connect(postgres_url) as connection:
         for table in ("ours", "theirs"):
             connection.execute(TABLE.format(table).encode())
         last = head
@@ -87,10 +87,10 @@ def test_the_stored_rows_are_those_that_psycopg_stores(
         assert rows(connection, "ours") == rows(connection, "theirs")
 
 
-def test_a_time_before_2000_is_kept_to_the_microsecond(server_url: str) -> None:
+def test_a_time_before_2000_is_kept_to_the_microsecond(postgres_url: str) -> None:
     at = datetime(1999, 12, 31, 23, 59, 59, 999_999, timezone.utc) - timedelta(days=400)
     event = SequencedEvent(1, "T", "[]", b"", encode_moment(at), UUID(int=1).bytes)
-    with psycopg.connect(server_url) as connection:
+    with psycopg.connect(postgres_url) as connection:
         connection.execute(TABLE.format("ours").encode())
         with connection.cursor() as cursor, cursor.copy(b"COPY ours FROM STDIN (FORMAT BINARY)") as copy:
             for block, _ in copy_blocks([event], 0, 0):

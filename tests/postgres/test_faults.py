@@ -16,20 +16,31 @@ import pytest
 from tests.postgres.conftest import with_option
 from tests.postgres.proxy import Proxy
 from tests.postgres.stepping import hand, wait_for_waiting
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import PostgresServer, Standby
 
 import fencepost
-from fencepost import AppendCondition, AppendRefused, Event, EventStore, Placed, Query, StoreError, StoreUnavailable
-from fencepost.core.judging import Append
-from fencepost.engines.postgres.calls import Call
-from fencepost.engines.postgres.connections import Connections
-from fencepost.engines.postgres.faults import Lost
-from fencepost.opening import open_engine
+from fencepost import (
+    AppendCondition,
+    AppendRefused,
+    Event,
+    EventStore,
+    Placed,
+    Put,
+    Query,
+    Record,
+    StoreError,
+    StoreUnavailable,
+)
+from fencepost.core.address import open_engine
+from fencepost.core.verdicts import Append
+from fencepost.engines.postgres.connection_pool import ConnectionPool
+from fencepost.engines.postgres.error_mapping import Lost
+from fencepost.engines.postgres.statement import Statement
 from fencepost.testing import check
 from fencepost.testing.clients import ClientStore
 from fencepost.testing.contract.base import Running, events, no_new, positions, tagged, take, types
 from fencepost.testing.faults import PATIENCE_S
-from fencepost.testing.stores import engine_of
+from fencepost.testing.stores import engine_beneath
 
 CLIENTS = 6
 CRASHES = 3
@@ -130,6 +141,28 @@ def test_16_without_ids_a_lost_acknowledgement_says_so_and_nothing_is_stored_twi
         assert types(store.read()) == ["Before", "Once"]
 
 
+def test_16_a_lost_acknowledgement_of_a_record_says_so_and_the_record_shows_what_happened(
+    proxy: Proxy, server: PostgresServer, fragile: str
+) -> None:
+    with fencepost.open(through(proxy, server, fragile)) as store:
+        first = store.records.put("lease", b"process 1", expected=0)
+        proxy.lose_answers(1)
+        with pytest.raises(StoreUnavailable, match="read before appending again"):
+            store.records.put("lease", b"process 2", expected=first.revision)
+        assert store.records.get("lease") == Record("lease", b"process 2", first.revision + 1)
+
+
+def test_16_with_ids_a_lost_acknowledgement_changes_records_once(
+    proxy: Proxy, server: PostgresServer, fragile: str
+) -> None:
+    with fencepost.open(through(proxy, server, fragile)) as store:
+        store.append(events("Before"), records=[Put("other", b"", 0)])  # also prepares the statement
+        proxy.lose_answers(1)
+        placed = store.append([with_id("Counted")], records=[Put("count", b"1", 0)])
+        assert placed == Placed(2, 2, already=True)
+        assert store.records.get("count") == Record("count", b"1", 1)
+
+
 def test_16_what_was_stored_before_is_told_so_after_a_lost_acknowledgement(
     proxy: Proxy, server: PostgresServer, fragile: str
 ) -> None:
@@ -197,7 +230,7 @@ def test_a_reading_goes_on_over_lost_connections_without_gap_or_repeat(
 def test_a_subscription_goes_on_when_all_its_connections_are_killed(
     store: EventStore, url: str, connection: psycopg.Connection[Any]
 ) -> None:
-    subscription = store.subscribe(timeout=PATIENCE_S)
+    subscription = store.subscribe(timeout_s=PATIENCE_S)
     with fencepost.open(url) as other:
         other.append(events("A"))
         found = take(subscription, 1)
@@ -246,11 +279,11 @@ def test_17_a_storage_error_in_the_check_is_no_refusal(
 
 def test_a_connection_that_was_left_in_mid_query_is_not_lent_again(database_url: str) -> None:
     """As after a cancelled task: the next query would receive the answer to this one."""
-    connections = Connections(database_url, limit=1, patience_s=PATIENCE_S)
+    connections = ConnectionPool(database_url, limit=1, patience_s=PATIENCE_S)
     left = connections.take()
     left.pgconn.send_query(b"SELECT pg_sleep(1)")
     connections.give_back(left)
-    with connections.session() as session:
+    with connections.borrow() as session:
         assert session is not left
     assert left.connection.closed
     connections.close()
@@ -258,39 +291,31 @@ def test_a_connection_that_was_left_in_mid_query_is_not_lent_again(database_url:
 
 def test_an_answer_that_the_protocol_does_not_allow_is_a_lost_connection(database_url: str) -> None:
     """The outcome of the call is unknown, and the connection is not lent again."""
-    connections = Connections(database_url, limit=1, patience_s=1)
-    call = Call("SET search_path = pg_catalog")  # which has no row to return
-    with pytest.raises(Lost, match="COMMAND_OK"), connections.session() as session:
+    connections = ConnectionPool(database_url, limit=1, patience_s=1)
+    call = Statement("SET search_path = pg_catalog")  # which has no row to return
+    with pytest.raises(Lost, match="COMMAND_OK"), connections.borrow() as session:
         call.value(session, [])
     assert session.connection.closed
-    with pytest.raises(Lost), connections.session() as session:
+    with pytest.raises(Lost), connections.borrow() as session:
         raise psycopg.InternalError("received 2 results from command 'COMMIT'")
     assert session.connection.closed
     connections.close()
 
 
 def test_what_psycopg_refuses_to_send_is_no_lost_connection(database_url: str) -> None:
-    connections = Connections(database_url, limit=1, patience_s=1)
+    connections = ConnectionPool(database_url, limit=1, patience_s=1)
     with pytest.raises(StoreError) as refused, connections.connection() as connection:
         connection.execute("SELECT %s", [object()])
     assert not isinstance(refused.value, Lost)
     connections.close()
 
 
-def test_a_full_pool_is_unavailability(database_url: str, url: str, schema: str) -> None:
-    with (
-        hand(database_url, schema) as other,
-        fencepost.open(url, connections=1, patience_s=0.2) as store,
-    ):
-        other.append(Append((Event("Before"),)))
-        append = Running(partial(store.append, events("Late")))
-        with psycopg.connect(database_url, autocommit=True) as connection:
-            wait_for_waiting(connection, 1)
-        with pytest.raises(StoreUnavailable, match="all 1 connections"):
+def test_a_full_pool_is_unavailability(url: str) -> None:
+    with fencepost.open(url, connections=1, patience_s=0.2) as store:
+        engine: Any = engine_beneath(store)
+        with engine.pool.borrow(), pytest.raises(StoreUnavailable, match="all 1 connections"):
             store.head()
-        other.connection.commit()
-        assert append.result() == Placed(2, 2)
-        assert store.head() == 2
+        assert store.append(events("Late")) == Placed(1, 1)
 
 
 def test_a_server_that_is_not_there_is_unavailable_at_once_when_opened() -> None:
@@ -324,10 +349,10 @@ def test_an_append_after_a_restart_is_not_sent_into_a_connection_that_the_server
 
 def test_a_server_that_is_behind_what_was_read_before_is_not_believed(store: EventStore) -> None:
     store.append(events("A", "t", count=3))
-    engine = engine_of(store)
+    engine = engine_beneath(store)
     for query in (Query.all(), tagged("t"), Query.of(types={"A"})):
         with pytest.raises(StoreUnavailable, match="lags behind"):
-            list(engine.scan(query, after=0, upto=4))
+            list(engine.scan(query, after=0, up_to=4))
 
 
 def test_28_nothing_acknowledged_is_lost_when_the_server_is_killed_under_load(schema: str) -> None:
@@ -378,7 +403,7 @@ def test_a_subscriber_survives_restarts_of_the_server_without_gap_or_repeat(sche
     with PostgresServer() as server:
         url = with_option(server.url(), "schema", schema)
         with fencepost.open(url, create=True, patience_s=PATIENCE_S) as store:
-            subscription = store.subscribe(Query.all(), timeout=PATIENCE_S)
+            subscription = store.subscribe(Query.all(), timeout_s=PATIENCE_S)
             found = []
             for _ in range(3):
                 for _ in range(10):
@@ -405,7 +430,7 @@ def test_a_read_only_standby_reads_and_follows_and_refuses_appends(server: Postg
                 assert time.monotonic() < deadline, "the standby does not follow"
                 time.sleep(0.05)
         with replica:
-            subscription = replica.subscribe(timeout=PATIENCE_S)
+            subscription = replica.subscribe(timeout_s=PATIENCE_S)
             assert types(take(subscription, 1)) == ["Before"]
             with pytest.raises(StoreUnavailable, match="read-only standby"):
                 replica.append(events("Refused"))
@@ -413,13 +438,3 @@ def test_a_read_only_standby_reads_and_follows_and_refuses_appends(server: Postg
             assert types(take(subscription, 1)) == ["After"]
             assert types(replica.read()) == ["Before", "After"]
             subscription.stop()
-
-
-class Standby(PostgresServer):
-    """A streaming replica of a server."""
-
-    def __init__(self, primary: PostgresServer) -> None:
-        super().__init__(hot_standby="on")
-        source = f"host={primary.folder} port={primary.port} user=postgres"
-        self.run("pg_basebackup", f"--pgdata={self.folder}/data", f"--dbname={source}", "--write-recovery-conf",
-                 "--checkpoint=fast", "--no-sync")  # fmt: skip

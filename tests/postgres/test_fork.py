@@ -11,6 +11,7 @@ from tests.postgres.conftest import with_option
 
 import fencepost
 from fencepost import Event, StoreClosed
+from fencepost.engine import engine_of
 from fencepost.engines.postgres import PostgresEngine
 
 
@@ -44,24 +45,24 @@ def test_a_child_is_refused_and_the_connections_of_its_parent_live_on(url: str) 
         next(reading)
         subscription = store.subscribe()
         next(subscription)
-        engine = store.engine
+        engine = engine_of(store)
         assert isinstance(engine, PostgresEngine)
-        (session,) = engine.connections._idle
+        (session,) = engine.pool._idle
         server_process = session.connection.info.backend_pid
         for use in (
             store.head,
             lambda: list(reading),
             lambda: list(subscription),
             engine.head,
-            lambda: next(engine.scan(fencepost.Query.all(), after=0, upto=1)),
+            lambda: next(engine.scan(fencepost.Query.all(), after=0, up_to=1)),
         ):
             said = in_a_child(use)
             assert said.startswith("StoreClosed")
             assert "'spawn' or 'forkserver'" in said
-        for leave in (store.close, engine.close, engine.connections._idle.clear, subscription.stop):
+        for leave in (store.close, engine.close, engine.pool._idle.clear, subscription.stop):
             assert in_a_child(leave) == "None"
         assert store.append([Event("B")]).first == 3_001
-        (session,) = engine.connections._idle
+        (session,) = engine.pool._idle
         assert session.connection.info.backend_pid == server_process, "the connection is still the same"
         assert len(list(reading)) == 2_999
 

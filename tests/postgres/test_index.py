@@ -132,11 +132,11 @@ def test_a_reading_finds_exactly_what_matches(large: str, database_url: str, que
         assert positions(store.read(query, backwards=True)) == expected[::-1]
         for _ in range(10):
             after = chance.randrange(EVENTS)
-            upto = chance.randrange(after, EVENTS + 1)
+            up_to = chance.randrange(after, EVENTS + 1)
             limit = chance.choice([1, 3, 100, 1_000])
-            within = [number for number in expected if after < number <= upto]
-            assert positions(store.read(query, after=after, upto=upto, limit=limit)) == within[:limit]
-            backwards = store.read(query, after=after, upto=upto, limit=limit, backwards=True)
+            within = [number for number in expected if after < number <= up_to]
+            assert positions(store.read(query, after=after, up_to=up_to, limit=limit)) == within[:limit]
+            backwards = store.read(query, after=after, up_to=up_to, limit=limit, backwards=True)
             assert positions(backwards) == within[::-1][:limit]
 
 

@@ -1,16 +1,15 @@
-"""Creating, opening and upgrading a store, and the privileges of roles."""
+"""Creating and opening a store, and the privileges of roles."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 from tests.postgres.conftest import with_option
 
 import fencepost
@@ -21,12 +20,12 @@ from fencepost import (
     FormatUnsupported,
     InvalidInput,
     Placed,
-    StoreCorrupt,
+    Put,
     StoreError,
 )
+from fencepost.engine import recorded, restore
 from fencepost.engines.postgres import install, load
-from fencepost.engines.postgres.connections import Connections
-from fencepost.engines.postgres.install import in_schema
+from fencepost.engines.postgres.connection_pool import ConnectionPool
 from fencepost.testing.contract.base import contents, events, no_new, positions, tagged, together, typed, types
 
 
@@ -48,12 +47,12 @@ def test_of_two_that_install_at_once_one_makes_the_store(database_url: str, sche
     assert sorted(made) == [False, False, False, True]
 
 
-def test_a_newer_store_is_refused(
+def test_a_store_of_another_version_is_refused(
     url: str, database_url: str, schema: str, connection: psycopg.Connection[Any]
 ) -> None:
-    connection.execute(f'UPDATE "{schema}".store SET version = 3'.encode())
+    connection.execute(f'UPDATE "{schema}".store SET version = 2'.encode())
     for act in (lambda: fencepost.open(url), lambda: fencepost.open(url, create=True)):
-        with pytest.raises(FormatUnsupported, match="version 3, this library knows version 2"):
+        with pytest.raises(FormatUnsupported, match="version 2, this library knows version 1"):
             act()
 
 
@@ -115,11 +114,12 @@ def test_a_role_may_append_without_a_right_to_insert_change_or_delete(
     parts = urlsplit(url)
     restricted = parts._replace(netloc=f"{role}:secret@{parts.netloc.rpartition('@')[2]}").geturl()
     with fencepost.open(restricted) as store:
-        assert store.append(events("A", "tag"), checkpoint=("c", 1)) == Placed(1, 1)
+        placed = store.append(events("A", "tag"), checkpoint=("c", 1), records=[Put("r", b"", 0)])
+        assert placed == Placed(1, 1, revisions=(1,))
         with pytest.raises(ConditionFailed):
             store.append(events("A", "tag"), no_new(tagged("tag")))
         assert positions(store.read(tagged("tag"))) == [1]
-    own = Connections(
+    own = ConnectionPool(
         restricted.partition("?")[0] + "?" + parts.query.replace(f"schema={schema}", ""), limit=1, patience_s=1
     )
     for statement in (
@@ -128,10 +128,11 @@ def test_a_role_may_append_without_a_right_to_insert_change_or_delete(
         "DELETE FROM {}.event",
         "TRUNCATE {}.event",
         "INSERT INTO {}.more_tags VALUES (1, 1)",
-        "UPDATE {}.checkpoint SET position = 9",
+        "UPDATE {}.record SET revision = 9",
         "DROP TABLE {}.event",
         "ALTER TABLE {}.event ADD COLUMN more text",
         "SELECT {}.store_events('[]', 0)",
+        "SELECT {}.change_records('[]')",
     ):
         with pytest.raises(StoreError, match=r"permission denied|must be owner"), own.connection() as denied:
             denied.execute(statement.format(f'"{schema}"').encode())
@@ -208,99 +209,10 @@ def test_a_role_that_records_conditions_needs_a_second_function_and_no_table(
         assert store.head() == 0
         connection.execute(f'GRANT EXECUTE ON FUNCTION "{schema}".record_appends TO {role}'.encode())
         store.append(events("A"), no_new(tagged("x")))
-        assert [append.conditions for append in store.recorded()] == [(no_new(tagged("x")),)]
+        assert [append.conditions for append in recorded(store)] == [(no_new(tagged("x")),)]
         (event,) = store.read()
-        event.position = 2
         with pytest.raises(StoreError, match="permission denied"):
-            store.restore([event])
-
-
-def install_version_1(connection: psycopg.Connection[Any], schema: str) -> None:
-    text = (Path(__file__).parent / "schemas" / "version_1.sql").read_text()
-    connection.execute(in_schema(text, schema).encode())
-
-
-def append_as_version_1(connection: psycopg.Connection[Any], schema: str, event: dict[str, Any]) -> None:
-    append = {"before": 0, "count": 1, "events": [event]}
-    connection.execute(f'SELECT "{schema}".append_batch(%s::json, true, 0)'.encode(), [json.dumps([append])])
-
-
-def test_an_older_store_is_refused_with_what_to_do(
-    database_url: str, schema: str, connection: psycopg.Connection[Any]
-) -> None:
-    install_version_1(connection, schema)
-    for create in (False, True):
-        with pytest.raises(FormatUnsupported, match=r"version 1, .* version 2: run `fencepost postgres install`"):
-            fencepost.open(database_url, schema=schema, create=create)
-
-
-def test_installing_upgrades_an_older_store_in_place(
-    database_url: str, schema: str, connection: psycopg.Connection[Any]
-) -> None:
-    """Its events and its grants stay, and a tag that version 1 was not told to index is indexed."""
-    tags = [f"tag:{number}" for number in range(6)]
-    install_version_1(connection, schema)
-    append_as_version_1(connection, schema, {"type": "A", "tags": tags, "data": "QQ=="})
-    role = f"appender_{schema}"
-    for statement in (
-        f"CREATE ROLE {role} LOGIN PASSWORD 'secret'",
-        f'GRANT USAGE ON SCHEMA "{schema}" TO {role}',
-        f'GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO {role}',
-        f'GRANT EXECUTE ON FUNCTION "{schema}".append_batch, "{schema}".append_one TO {role}',
-    ):
-        connection.execute(statement.encode())
-    assert install(database_url, schema)
-    assert not install(database_url, schema)
-    parts = urlsplit(database_url)
-    own = parts._replace(netloc=f"{role}:secret@{parts.netloc.rpartition('@')[2]}").geturl()
-    with fencepost.open(own, schema=schema) as store:
-        assert contents(store.read(tagged("tag:5"))) == [Event("A", data=b"A", tags=tags)]
-        assert store.append([Event("B", tags=tags)]) == Placed(2, 2)
-        assert positions(store.read(tagged("tag:5"))) == [1, 2]
-        with pytest.raises(StoreError, match="permission denied"), store.engine.connections.connection() as denied:  # type: ignore[attr-defined]
-            denied.execute(f"SELECT \"{schema}\".store_events('[]', 0)".encode())
-
-
-def test_a_client_of_version_1_goes_on_after_the_upgrade(
-    database_url: str, schema: str, connection: psycopg.Connection[Any]
-) -> None:
-    install_version_1(connection, schema)
-    install(database_url, schema)
-    append_as_version_1(connection, schema, {"type": "A", "tags": list("abcdef"), "data": ""})
-    with fencepost.open(database_url, schema=schema) as store:
-        assert positions(store.read(tagged("f"))) == [1]
-
-
-def test_what_an_older_version_should_not_have_stored_is_named(
-    database_url: str, schema: str, connection: psycopg.Connection[Any]
-) -> None:
-    install_version_1(connection, schema)
-    append_as_version_1(connection, schema, {"type": "A", "tags": [], "data": ""})
-    append_as_version_1(connection, schema, {"type": "A", "tags": ["b", "a"], "data": ""})
-    for _ in range(2):
-        with pytest.raises(StoreCorrupt, match=r"tags: they must be in the order .* at position 2"):
-            install(database_url, schema)
-    with fencepost.open(database_url, schema=schema) as store:
-        assert store.append(events("A")) == Placed(3, 3)
-    connection.execute(f"UPDATE \"{schema}\".event SET tags = '{{a,b}}' WHERE position = 2".encode())
-    assert not install(database_url, schema)
-
-
-def test_an_upgrade_and_appends_at_the_same_time(
-    database_url: str, new_schema: Callable[[], str], connection: psycopg.Connection[Any]
-) -> None:
-    """Neither waits for the other for ever, and no append is lost."""
-    schema = new_schema()
-    install_version_1(connection, schema)
-
-    def append() -> None:
-        with psycopg.connect(database_url, autocommit=True) as own:
-            for _ in range(50):
-                append_as_version_1(own, schema, {"type": "A", "tags": list("abcdef"), "data": ""})
-
-    together(append, append, lambda: install(database_url, schema))
-    with fencepost.open(database_url, schema=schema) as store:
-        assert positions(store.read(tagged("f"))) == list(range(1, 101))
+            restore(store, [replace(event, position=2)])
 
 
 def test_a_recorded_append_is_restored_with_its_last_event(
@@ -309,9 +221,9 @@ def test_a_recorded_append_is_restored_with_its_last_event(
     """Its first events may have been restored before, in another transaction."""
     with fencepost.open(url, record_conditions=True) as store:
         store.append(events("A", count=3), no_new(tagged("x")))
-        log, recorded = list(store.read()), list(store.recorded())
+        log, kept = list(store.read()), list(recorded(store))
     with fencepost.open(database_url, schema=new_schema(), create=True) as other:
-        other.restore(log[:2])
-        other.restore(log[2:], recorded)
+        restore(other, log[:2])
+        restore(other, log[2:], kept)
         assert list(other.read()) == log
-        assert list(other.recorded()) == recorded
+        assert list(recorded(other)) == kept

@@ -21,9 +21,10 @@ from tests.postgres.conftest import with_option
 import fencepost
 import fencepost.aio
 from fencepost import Event, EventStore, FormatUnsupported, Placed, StoreClosed
-from fencepost.core.judging import Append
+from fencepost.core.owner import FORKED
+from fencepost.core.verdicts import Append
+from fencepost.engine import engine_of
 from fencepost.engines.postgres import PostgresEngine
-from fencepost.processes import FORKED
 from fencepost.testing.contract.base import events, positions, take
 from fencepost.testing.faults import PATIENCE_S
 
@@ -47,7 +48,7 @@ def use(url: str) -> None:
     """Open a store, use it so that its thread listens and several connections are open, and drop it."""
     store = fencepost.open(url)
     store.append(events("A"))
-    subscription = store.subscribe(timeout=PATIENCE_S)
+    subscription = store.subscribe(timeout_s=PATIENCE_S)
     take(subscription, 1)
     subscription.stop()
     store.append(events("A", count=2))
@@ -56,7 +57,7 @@ def use(url: str) -> None:
 async def use_awaiting(url: str) -> None:
     store = await fencepost.aio.open(url)
     await asyncio.gather(*(store.append(events("A")) for _ in range(5)))
-    async with store.subscribe(timeout=PATIENCE_S) as subscription:
+    async with store.subscribe(timeout_s=PATIENCE_S) as subscription:
         await anext(subscription)
     assert [event async for event in store.read()] != []
 
@@ -102,7 +103,7 @@ def test_the_end_of_the_interpreter_does_not_wait_for_a_dropped_store(url: str) 
     program = f"""
 import fencepost
 store = fencepost.open({url!r})
-kept = store.subscribe(timeout=10)
+kept = store.subscribe(timeout_s=10)
 store.append([fencepost.Event("A")])
 next(kept)
 other = fencepost.open({url!r})
@@ -153,19 +154,19 @@ def forking(url: str) -> Iterator[EventStore]:
     """A store whose thread listens, with one connection besides."""
     with fencepost.open(with_option(url, "connections", "1")) as store:
         store.append([Event("A", data=bytes(100))] * 3_000)
-        take(subscription := store.subscribe(timeout=PATIENCE_S), 1)
+        take(subscription := store.subscribe(timeout_s=PATIENCE_S), 1)
         subscription.stop()
         yield store
 
 
 def backend(store: Any) -> Any:
-    with store.engine.connections.connection() as connection:
+    with engine_of(store).pool.connection() as connection:
         return connection.execute("SELECT pg_backend_pid()").fetchone()
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_is_refused_and_leaves_the_parents_connections_alone(forking: EventStore) -> None:
-    engine: Any = forking.engine
+    engine: Any = engine_of(forking)
     assert isinstance(engine, PostgresEngine)
     reading = iter(forking.read())
     next(reading)
@@ -179,10 +180,10 @@ def test_a_forked_child_is_refused_and_leaves_the_parents_connections_alone(fork
             lambda: list(forking.read()),
             lambda: list(reading),
             lambda: engine.head(),
-            lambda: engine.checkpoint("c"),
+            lambda: engine.record("records/c"),
             lambda: engine.commit([Append((Event("A"),))]),
             lambda: engine.wait(0, 0.1),
-            lambda: list(engine.recorded(after=0, upto=1)),
+            lambda: list(engine.recorded(after=0, up_to=1)),
             lambda: asyncio.run(engine.commit_async([Append((Event("A"),))], in_thread=call_at_once)),
         ]
         refusals = [refusal(each) for each in acts]
@@ -201,11 +202,11 @@ def test_a_store_that_is_collected_in_a_forked_child_goes_on_in_the_parent(url: 
     """The child sends nothing on the connections, and does not wake the thread that listens."""
     stores = [fencepost.open(with_option(url, "connections", "1"))]
     stores[0].append(events("A"))
-    stores[0].engine.wait(1, 0)  # which starts the thread that listens
+    engine_of(stores[0]).wait(1, 0)  # which starts the thread that listens
     before = backend(stores[0])
 
     def act() -> list[str]:
-        engine = weakref.ref(stores[0].engine)
+        engine = weakref.ref(engine_of(stores[0]))
         stores.clear()
         gc.collect()
         return ["kept" if engine() else "collected"]
@@ -213,10 +214,10 @@ def test_a_store_that_is_collected_in_a_forked_child_goes_on_in_the_parent(url: 
     assert Child(act).report == ["collected"]
     (store,) = stores
     assert backend(store) == before
-    assert not store.engine.listener._closed  # type: ignore[attr-defined]
+    assert not engine_of(store).listener._closed  # type: ignore[attr-defined]
     with fencepost.open(url) as other:
         other.append(events("B"))
-    assert positions(take(store.subscribe(timeout=PATIENCE_S), 2)) == [1, 2]
+    assert positions(take(store.subscribe(timeout_s=PATIENCE_S), 2)) == [1, 2]
     store.close()
 
 

@@ -9,7 +9,8 @@ another table indexes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -18,9 +19,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.thorough import times
 
+import fencepost
 from fencepost import AppendCondition, ConditionFailed, Event, EventStore, Placed, Query, QueryItem
 from fencepost.buckets import matches
-from fencepost.engines.postgres import paging
+from fencepost.engines.postgres import paged_read
 from fencepost.testing import strategies
 from fencepost.testing.contract.base import positions
 
@@ -56,17 +58,21 @@ def cases(draw: st.DrawFn) -> tuple[list[Event], list[Query], Rename]:
 
 
 def compared(test: Callable[..., None]) -> Callable[..., None]:
-    """Run the test with generated cases, on one store that each example empties."""
+    """Run the test with generated cases, in one schema that each example empties."""
     # The fixtures may be shared, since every example starts with an empty log.
     checks = [HealthCheck.function_scoped_fixture]
     return settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=checks)(given(case=cases())(test))
 
 
-def fill(connection: psycopg.Connection[Any], schema: str, store: EventStore, log: Sequence[Event]) -> None:
+@contextmanager
+def filled(connection: psycopg.Connection[Any], schema: str, url: str, log: Sequence[Event]) -> Iterator[EventStore]:
+    """The store with this log. It is opened for each log, since an open store refuses a log that went back."""
     for table in ("event", "more_tags"):
         connection.execute(f'DELETE FROM "{schema}".{table}'.encode())
-    if log:
-        assert store.append(log) == Placed(1, len(log))
+    with fencepost.open(url) as store:
+        if log:
+            assert store.append(log) == Placed(1, len(log))
+        yield store
 
 
 def matching(log: Sequence[Event], query: Query, after: int = 0) -> list[int]:
@@ -77,7 +83,7 @@ def matching(log: Sequence[Event], query: Query, after: int = 0) -> list[int]:
 @pytest.mark.parametrize("first_page", [1, 256], ids=["by leapfrog search", "by the events of a tag"])
 @compared
 def test_a_read_returns_the_events_that_match(
-    store: EventStore,
+    url: str,
     schema: str,
     connection: psycopg.Connection[Any],
     monkeypatch: pytest.MonkeyPatch,
@@ -85,20 +91,20 @@ def test_a_read_returns_the_events_that_match(
     case: tuple[list[Event], list[Query], Rename],
 ) -> None:
     log, queries, _ = case
-    monkeypatch.setattr(paging, "FIRST_PAGE_EVENTS", first_page)  # small pages soon end the reading by tags
-    fill(connection, schema, store, log)
-    for query in queries:
-        for after in (0, len(log) // 2):
-            expected = matching(log, query, after)
-            assert positions(store.read(query, after=after)) == expected
-            assert positions(store.read(query, after=after, backwards=True)) == expected[::-1]
-            assert positions(store.read(query, after=after, limit=2)) == expected[:2]
+    monkeypatch.setattr(paged_read, "FIRST_PAGE_EVENTS", first_page)  # small pages soon end the reading by tags
+    with filled(connection, schema, url, log) as store:
+        for query in queries:
+            for after in (0, len(log) // 2):
+                expected = matching(log, query, after)
+                assert positions(store.read(query, after=after)) == expected
+                assert positions(store.read(query, after=after, backwards=True)) == expected[::-1]
+                assert positions(store.read(query, after=after, limit=2)) == expected[:2]
 
 
 @pytest.mark.parametrize("events", [1, 2], ids=["append_one", "append_batch"])
 @compared
 def test_a_condition_fails_if_and_only_if_an_event_matches(
-    store: EventStore,
+    url: str,
     schema: str,
     connection: psycopg.Connection[Any],
     events: int,
@@ -106,24 +112,24 @@ def test_a_condition_fails_if_and_only_if_an_event_matches(
 ) -> None:
     log, queries, rename = case
     new = Event("A", tags=rename(frozenset(strategies.TAGS[:2])))
-    fill(connection, schema, store, log)
-    for query in queries:
-        for after in (0, len(log) // 2, len(log)):
-            expected = matching(log, query, after)
-            if expected:
-                with pytest.raises(ConditionFailed) as failed:
-                    store.append([new] * events, AppendCondition(query, after=after))
-                assert failed.value.conflict.position == expected[0]
-            else:
-                placed = store.append([new] * events, AppendCondition(query, after=after))
-                assert placed == Placed(len(log) + 1, len(log) + events)
-                log = [*log, *[new] * events]
+    with filled(connection, schema, url, log) as store:
+        for query in queries:
+            for after in (0, len(log) // 2, len(log)):
+                expected = matching(log, query, after)
+                if expected:
+                    with pytest.raises(ConditionFailed) as failed:
+                        store.append([new] * events, AppendCondition(query, after=after))
+                    assert failed.value.conflict.position == expected[0]
+                else:
+                    placed = store.append([new] * events, AppendCondition(query, after=after))
+                    assert placed == Placed(len(log) + 1, len(log) + events)
+                    log = [*log, *[new] * events]
 
 
 @pytest.mark.parametrize("events", [1, 2], ids=["append_one", "append_batch"])
 @compared
 def test_unless_finds_the_first_event_that_matches(
-    store: EventStore,
+    url: str,
     schema: str,
     connection: psycopg.Connection[Any],
     events: int,
@@ -131,12 +137,12 @@ def test_unless_finds_the_first_event_that_matches(
 ) -> None:
     log, queries, rename = case
     new = Event("B", tags=rename(frozenset(strategies.TAGS[2:3])) | FILLING)
-    fill(connection, schema, store, log)
-    for query in queries:
-        expected = matching(log, query)
-        placed = store.append([new] * events, unless=query)
-        if expected:
-            assert placed == Placed(expected[0], expected[0], already=True)
-        else:
-            assert placed == Placed(len(log) + 1, len(log) + events)
-            log = [*log, *[new] * events]
+    with filled(connection, schema, url, log) as store:
+        for query in queries:
+            expected = matching(log, query)
+            placed = store.append([new] * events, unless=query)
+            if expected:
+                assert placed == Placed(expected[0], expected[0], already=True)
+            else:
+                assert placed == Placed(len(log) + 1, len(log) + events)
+                log = [*log, *[new] * events]

@@ -110,7 +110,7 @@ def test_a_large_append_and_a_conflict(pooled: str, schema: str) -> None:
 def test_subscriptions_work(pooled: str, server: PostgresServer, schema: str, around: bool) -> None:
     url = with_option(pooled, "schema", schema)
     with fencepost.open(url, create=True, listen_url=server.url() if around else None) as store:
-        subscription = store.subscribe(timeout=PATIENCE_S)
+        subscription = store.subscribe(timeout_s=PATIENCE_S)
         with fencepost.open(url) as other:
             for _ in range(5):
                 other.append(events("A"))

@@ -11,7 +11,7 @@ from tests.postgres.stepping import hand, wait_for_waiting
 
 import fencepost
 from fencepost import AppendCondition, ConditionFailed, Event, EventStore, Placed, Query, QueryItem
-from fencepost.core.judging import Append
+from fencepost.core.verdicts import Append
 from fencepost.testing.contract.base import Running, attempt, events, no_new, positions, tagged, take, typed, types
 
 SEAT = Event("Reserved", tags={"seat:1", "row:1"})
@@ -210,7 +210,7 @@ def test_18_a_position_that_was_rolled_back_leaves_no_gap(
 def test_19_a_subscriber_survives_a_transaction_that_stays_open(
     store: EventStore, url: str, database_url: str, schema: str, connection: psycopg.Connection[Any]
 ) -> None:
-    subscription = store.subscribe(timeout=30)
+    subscription = store.subscribe(timeout_s=30)
     with hand(database_url, schema) as older:
         older.take_id()
         store.append(events("First"))

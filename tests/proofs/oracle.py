@@ -35,8 +35,8 @@ class Oracle:
             "read_keys": _many(answer, lambda tokens: _many(tokens, _key)),
         }
 
-    def upto(self, upto: int, event: Any) -> dict[str, Any]:
-        return {"write_buckets": _many(self._ask(["upto", str(upto), *_event(event)]), _bucket)}
+    def up_to(self, up_to: int, event: Any) -> dict[str, Any]:
+        return {"write_buckets": _many(self._ask(["up_to", str(up_to), *_event(event)]), _bucket)}
 
     def batch(self, log: Any, appends: Any) -> dict[str, Any]:
         answer = self._ask(["batch", *_list(log, _event), *_list(appends, _append)])

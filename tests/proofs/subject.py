@@ -11,7 +11,7 @@ from uuid import UUID
 from fencepost import AppendCondition, Event, Query, QueryItem
 from fencepost.buckets import matches, read_keys, read_targets, write_buckets, write_keys
 from fencepost.core.engine import Engine
-from fencepost.core.judging import Append, Behind, Conflicting, Overlapping, Verdict
+from fencepost.core.verdicts import Append, Behind, Conflict, Overlap, Verdict
 from fencepost.model import Placed
 
 
@@ -26,8 +26,8 @@ def kernel(event: Any, query: Any) -> dict[str, Any]:
     }
 
 
-def upto(upto: int, event: Any) -> dict[str, Any]:
-    return {"write_buckets": [_bucket(bucket) for bucket in write_buckets(_event(event), upto=upto)]}
+def up_to(up_to: int, event: Any) -> dict[str, Any]:
+    return {"write_buckets": [_bucket(bucket) for bucket in write_buckets(_event(event), up_to=up_to)]}
 
 
 def batch(engine: Engine, log: Any, appends: Any) -> dict[str, Any]:
@@ -66,11 +66,11 @@ def _verdict(verdict: Verdict) -> list[Any]:
     match verdict:
         case Placed(first, last, already):
             return ["placed", first, last, already]
-        case Conflicting(condition, position):
+        case Conflict(condition, position):
             items = condition.fail_if_events_match.items
             query = [{"types": sorted(item.types), "tags": sorted(item.tags)} for item in items]
             return ["conflicting", {"after": condition.after, "query": query}, position]
-        case Overlapping(stored, position, missing):
+        case Overlap(stored, position, missing):
             return ["overlapping", str(stored), position, str(missing)]
         case Behind(name, position, current):
             return ["behind", name, position, current]

@@ -89,9 +89,9 @@ def test_the_kernel_answers_as_the_oracle(oracle: Oracle, case: tuple[Any, Any])
 
 
 @often
-@given(upto=st.integers(0, 6), event=pools.flatmap(lambda pool: events(TYPES, pool)))
-def test_subsets_up_to_a_size_are_those_of_the_oracle(oracle: Oracle, upto: int, event: Any) -> None:
-    assert subject.upto(upto, event) == oracle.upto(upto, event)
+@given(up_to=st.integers(0, 6), event=pools.flatmap(lambda pool: events(TYPES, pool)))
+def test_subsets_up_to_a_size_are_those_of_the_oracle(oracle: Oracle, up_to: int, event: Any) -> None:
+    assert subject.up_to(up_to, event) == oracle.up_to(up_to, event)
 
 
 @settings(max_examples=120)

@@ -29,10 +29,10 @@ def test_the_kernel_answers_as_proven(vector: Any) -> None:
     assert subject.kernel(event, query) == vector
 
 
-@pytest.mark.parametrize("vector", vectors("upto"))
+@pytest.mark.parametrize("vector", vectors("up_to"))
 def test_subsets_up_to_a_size_are_those_of_the_theorem(vector: Any) -> None:
-    upto, event = vector.pop("upto"), vector.pop("event")
-    assert subject.upto(upto, event) == vector
+    up_to, event = vector.pop("up_to"), vector.pop("event")
+    assert subject.up_to(up_to, event) == vector
 
 
 @pytest.mark.parametrize("vector", vectors("batch"))

@@ -52,11 +52,11 @@ def kernel_cases(random: Random) -> Iterator[dict[str, Any]]:
         yield {"event": event, "query": query}
 
 
-def upto_cases(random: Random) -> Iterator[dict[str, Any]]:
+def up_to_cases(random: Random) -> Iterator[dict[str, Any]]:
     for _ in range(60):
         tags = random.sample(PLAIN + NASTY, random.choice([0, 1, 2, 3, 5, 8]))
-        yield {"upto": random.choice([0, 1, 2, 3]), "event": _event(random.choice(TYPES), tags)}
-    yield {"upto": 2, "event": _event("Opened", [f"tag:{number}" for number in range(20)])}
+        yield {"up_to": random.choice([0, 1, 2, 3]), "event": _event(random.choice(TYPES), tags)}
+    yield {"up_to": 2, "event": _event("Opened", [f"tag:{number}" for number in range(20)])}
 
 
 def batch_cases(random: Random) -> Iterator[dict[str, Any]]:
@@ -76,7 +76,7 @@ def write(directory: Path) -> None:
     with Oracle() as oracle:
         for kind, cases, ask in (
             ("kernel", kernel_cases, oracle.kernel),
-            ("upto", upto_cases, oracle.upto),
+            ("up_to", up_to_cases, oracle.up_to),
             ("batch", batch_cases, oracle.batch),
         ):
             with (directory / f"{kind}.jsonl").open("w", encoding="ascii") as file:

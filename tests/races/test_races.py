@@ -13,10 +13,10 @@ from tests.support.races import balances, race, race_processes
 
 import fencepost
 from fencepost import ConditionFailed, Placed, SequencedEvent
+from fencepost.core.address import open_engine
 from fencepost.core.engine import Capability
-from fencepost.core.judging import Append, Verdict
+from fencepost.core.verdicts import Append, Verdict
 from fencepost.engines.memory import MemoryEngine
-from fencepost.opening import open_engine
 from fencepost.store import EventStore
 from fencepost.testing import History, check
 from fencepost.testing.clients import Answered

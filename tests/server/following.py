@@ -9,8 +9,8 @@ from time import monotonic
 import fencepost
 from fencepost import Event, EventStore, SequencedEvent
 from fencepost.consumers import Consumer, Failures, consumer, start, status
+from fencepost.core.interrupts import pause
 from fencepost.decisions import event
-from fencepost.interrupts import pause
 
 PATIENCE_S = 30.0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import ssl
 import subprocess
 import sys
 import threading
@@ -15,10 +14,9 @@ from types import TracebackType
 from typing import Any
 
 from fencepost import aio
-from fencepost.opening import open_engine
+from fencepost.engine import Engine, open_engine
 from fencepost.server.app import App
-from fencepost.server.listening import listen
-from fencepost.server.serving import Server, start_grpc
+from fencepost.server.server_process import HttpServer, served
 from fencepost.server.settings import Settings
 
 STARTS_S = 20.0
@@ -34,11 +32,11 @@ def free_port() -> int:
 class RunningServer:
     """A server in a thread, over an engine that the test can reach."""
 
-    def __init__(self, address: str, **settings: Any) -> None:
-        self.engine = open_engine(address)
+    def __init__(self, address: str, *, engine: Engine | None = None, **settings: Any) -> None:
+        self.engine = open_engine(address) if engine is None else engine
         self.settings = Settings(store=address, port=0, **settings)
         self.app: App | None = None
-        self._server: Server | None = None
+        self._server: HttpServer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
         self._failed: BaseException | None = None
@@ -52,11 +50,6 @@ class RunningServer:
     @property
     def url(self) -> str:
         return f"{'https' if self.settings.has_tls else 'http'}://127.0.0.1:{self.port}"
-
-    @property
-    def tls(self) -> ssl.SSLContext | None:
-        assert self._server is not None
-        return self._server.certificate.context if self._server.certificate is not None else None
 
     def stop_soon(self) -> None:
         """As SIGTERM does."""
@@ -84,15 +77,12 @@ class RunningServer:
             self._ready.set()
 
     async def _serve(self) -> None:
-        async with aio.AsyncEventStore(self.engine) as store:
-            self.app = App(store, self.settings)
-            sockets = listen(self.settings)
-            grpc = await start_grpc(self.app, store, sockets.grpc) if sockets.grpc else None
-            self._server = Server(self.app, self._started)
-            await self._server.serve([*sockets.http, *sockets.metrics])
-            self.app.drain()
-            if grpc is not None:
-                await grpc.stop(0)
+        async with (
+            aio.AsyncEventStore(self.engine) as store,
+            served(store, self.settings, on_ready=self._started) as self._server,
+        ):
+            self.app = self._server.app
+            await self._server.serve(self._server.sockets)
 
     def _started(self, port: int) -> None:
         self.port = port

@@ -12,8 +12,8 @@ import pytest
 
 import fencepost
 from fencepost import Event, Query
-from fencepost.consumers import recorded, records
-from fencepost.consumers.recorded import ConsumerPaused, LeaseTaken
+from fencepost.consumers import control_events, control_state
+from fencepost.consumers.control_events import ConsumerPaused, LeaseTaken
 from fencepost.decisions import encode, project
 from fencepost.server.access import COMMANDS, Right
 from fencepost.server.keys import add_key
@@ -186,9 +186,9 @@ def bearing(server: RunningServer, secret: str) -> httpx.Client:
     return httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {secret}"}, timeout=20)
 
 
-def occupancy_of(server: RunningServer, secret: str) -> records.Control:
+def occupancy_of(server: RunningServer, secret: str) -> control_state.Control:
     with fencepost.open(server.url, key=secret) as store:
-        return project(store, records.Control("occupancy"))
+        return project(store, control_state.Control("occupancy"))
 
 
 def test_a_command_is_recorded_with_the_key_that_gave_it(keyed: tuple[RunningServer, dict[str, str]]) -> None:
@@ -260,10 +260,12 @@ def test_a_key_with_a_scope_does_not_learn_about_consumers(
 def test_every_record_that_names_an_author_is_a_command_or_made_by_a_process() -> None:
     """A new command must be added to COMMANDS, or a key without `admin` could give it."""
     authored = {
-        f"fencepost.{name}" for name, each in vars(recorded).items() if "by" in getattr(each, "__annotations__", {})
+        f"fencepost.{name}"
+        for name, each in vars(control_events).items()
+        if "by" in getattr(each, "__annotations__", {})
     }
     assert authored - {"fencepost.WorkerLeft"} == COMMANDS
-    assert authored <= records.TYPES
+    assert authored <= control_state.TYPES
 
 
 def test_a_partition_is_stepped_and_the_number_of_partitions_changes(http: httpx.Client, server: RunningServer) -> None:

@@ -13,9 +13,10 @@ from tests.support.fault_proxy import FAULTS, FaultProxy
 from tests.support.races import balances, race
 
 import fencepost
-from fencepost import AppendCondition, ConditionFailed, Event, Placed, Query, StoreUnavailable
-from fencepost.core.judging import Append
-from fencepost.engines.remote import engine
+from fencepost import AppendCondition, ConditionFailed, Event, Placed, Put, Query, Record, StoreUnavailable
+from fencepost.core.verdicts import Append
+from fencepost.engine import append_each
+from fencepost.server.remote import engine
 from fencepost.testing.clients import ClientStore
 from fencepost.testing.contract.base import no_new, tagged, types
 from fencepost.testing.history import check
@@ -83,6 +84,18 @@ def test_a_lost_answer_is_settled_by_the_ids(server: RunningServer, proxy: Fault
         assert types(store.read()) == ["Reserved"]
 
 
+def test_a_lost_answer_about_a_record_is_not_repeated_and_says_so(server: RunningServer, proxy: FaultProxy) -> None:
+    with fencepost.open(proxy.url) as store:
+        proxy.plan("/v1/appends", "lose_answer")
+        with pytest.raises(StoreUnavailable, match="outcome is unknown"):
+            store.records.put("lease", b"mine", expected=0)
+        assert store.records.get("lease") == Record("lease", b"mine", 1)
+        proxy.plan("/v1/appends", "lose_answer")
+        placed = store.append([Event("A", id=uuid4())], records=[Put("lease", b"again", 1)])
+        assert placed == Placed(1, 1, already=True)
+        assert store.records.get("lease") == Record("lease", b"again", 2)
+
+
 def test_a_retry_does_not_claim_the_event_of_another_client(server: RunningServer, proxy: FaultProxy) -> None:
     """The first try is lost on its way; meanwhile another client stores what `unless` asks for."""
     unless = Query.of(tags={"command:1"})
@@ -142,7 +155,7 @@ def test_a_batch_larger_than_a_request_is_sent_in_parts(server: RunningServer, m
     monkeypatch.setattr(engine, "REQUEST_BYTES", 100)
     sizes = [60, 60, 10, 250, 10]
     with fencepost.open(server.url) as store:
-        verdicts = store.append_each(Append((Event("A", data=b"x" * size),)) for size in sizes)
+        verdicts = append_each(store, (Append((Event("A", data=b"x" * size),)) for size in sizes))
         assert [verdict.last for verdict in verdicts if isinstance(verdict, Placed)] == [1, 2, 3, 4, 5]
         assert [len(event.data) for event in store.read()] == sizes
 

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fencepost.server.openapi import description
-from fencepost.wire import rows
+from fencepost.server.docs_page import DESCRIPTION
+from fencepost.server.wire import rows
 
 from .running import RunningServer
 
-DOCUMENT = description()
+DOCUMENT = DESCRIPTION
 MADE: dict[str, st.SearchStrategy[Any]] = {}
 FORMS = ("application/json", "application/x-ndjson", "text/event-stream", rows.MEDIA_TYPE, "text/plain", "text/html")
 

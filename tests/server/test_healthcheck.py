@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from fencepost.cli.serve import healthcheck_command
+from fencepost.server.admission import Refused
 from fencepost.server.app import App
-from fencepost.server.messages import Refused
-from fencepost.wire.problems import UNAVAILABLE
+from fencepost.server.wire.problems import UNAVAILABLE
 
 from .running import RunningServer, free_port
 from .test_tls import Certificates, certificates, serving_tls  # noqa: F401 - a fixture
@@ -41,7 +41,9 @@ def test_a_server_that_is_not_ready(server: RunningServer, monkeypatch: pytest.M
     assert server.app is not None
     route = server.app.routes["/readyz"]
     monkeypatch.setitem(route.methods, "GET", drain.__get__(server.app))
-    assert code_of(server.url) != 0
+    ran = CliRunner().invoke(healthcheck_command, [server.url])
+    assert ran.exit_code == 3
+    assert "the server is draining" in ran.output
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:{port}", "nothing", "ftp://x", "http://"])

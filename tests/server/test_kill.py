@@ -129,7 +129,7 @@ def test_a_subscription_of_the_client_goes_on_after_a_restart(store_path: Path) 
     seen = []
     with (
         fencepost.open(f"http://127.0.0.1:{port}", patience_s=PATIENCE_S) as store,
-        store.subscribe(timeout=30) as subscription,
+        store.subscribe(timeout_s=30) as subscription,
     ):
         for number in range(4):
             store.append([Event("T", data=b"%d" % number, id=uuid4())])

@@ -19,9 +19,10 @@ import umadb
 import fencepost
 from fencepost.server.access import Right
 from fencepost.server.keys import add_key
-from fencepost.server.umadb import messages
+from fencepost.server.umadb import protobuf as messages
 
 from .running import RunningServer, ServerProcess, free_port
+from .test_tls import Certificates, certificates, serving_tls  # noqa: F401 - a fixture
 
 SOON_S = 20.0
 
@@ -62,7 +63,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("part", [b"GET /v1/he", b"GET /v1/head HTTP/1.1\r\nHost: x\r\nAccept: "])
+@pytest.mark.parametrize("part", [b"GET /v1/he", b"GET /v1/head HTTP/1.1\r\nHost: localhost\r\nAccept: "])
 def test_a_client_that_does_not_finish_its_headers_is_answered_with_408(tmp_path: Path, part: bytes) -> None:
     with running(tmp_path, request_timeout_s=0.3) as server:
         status, problem = answered(connect(server, part))
@@ -91,7 +92,7 @@ def test_a_client_that_sends_nothing_is_disconnected(tmp_path: Path) -> None:
 
 
 def test_a_client_that_does_not_finish_its_body_is_answered_with_408(tmp_path: Path) -> None:
-    head = b"POST /v1/append HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+    head = b"POST /v1/append HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
     with running(tmp_path, request_timeout_s=0.3) as server:
         status, problem = answered(connect(server, head))
         assert (status, problem["type"]) == (408, "urn:fencepost:request-timeout")
@@ -147,7 +148,7 @@ def test_connections_above_the_limit_are_refused_and_the_others_are_not_disturbe
 
 
 def test_requests_above_the_limit_are_refused(tmp_path: Path) -> None:
-    head = b"POST /v1/append HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+    head = b"POST /v1/append HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
     with running(tmp_path, max_requests=2) as server, ExitStack() as opened:
         for _ in range(2):
             opened.enter_context(connect(server, head))
@@ -164,7 +165,7 @@ def test_subscriptions_above_the_limit_are_refused_and_one_that_ends_makes_room(
             subscription = httpx.stream("GET", f"{server.url}/v1/subscribe")
             opened.enter_context(subscription)
         refused = httpx.get(f"{server.url}/v1/subscribe")
-        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert httpx.get(f"{server.url}/v1/head?after=9&wait_s=1").status_code == 503
         assert counted(server, 'fencepost_refused_total{limit="max_subscriptions"}') == 2
         opened.close()
@@ -173,7 +174,7 @@ def test_subscriptions_above_the_limit_are_refused_and_one_that_ends_makes_room(
 
 def test_a_client_that_stops_waiting_for_a_head_makes_room(tmp_path: Path) -> None:
     with running(tmp_path, max_wait_s=600) as server:
-        connection = connect(server, b"GET /v1/head?after=9&wait_s=600 HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection = connect(server, b"GET /v1/head?after=9&wait_s=600 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         wait_until(lambda: counted(server, "fencepost_subscriptions") == 1)
         connection.close()
         wait_until(lambda: counted(server, "fencepost_subscriptions") == 0)
@@ -209,7 +210,7 @@ def test_the_rate_of_a_key_is_limited_over_both_interfaces(tmp_path: Path) -> No
 
 
 def test_bodies_in_flight_take_no_more_memory_than_the_limit(tmp_path: Path) -> None:
-    head = b"POST /v1/append HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
+    head = b"POST /v1/append HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
     with running(tmp_path, max_body_memory_bytes=2_500_000) as server, ExitStack() as opened:
         for _ in range(2):
             opened.enter_context(connect(server, head + b" " * 999_999))
@@ -228,7 +229,7 @@ def test_a_client_that_does_not_read_its_answer_is_disconnected(tmp_path: Path) 
             reaped = counted(server, "fencepost_reaped_total")
             with connect(server) as connection:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-                connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
                 wait_until(lambda before=reaped: counted(server, "fencepost_reaped_total") == before + 1)  # type: ignore[misc]
         wait_until(lambda: counted(server, "fencepost_requests_in_flight") == 0)
 
@@ -239,7 +240,7 @@ def test_a_slow_reader_that_goes_on_reading_is_not_disconnected(tmp_path: Path) 
         assert httpx.post(f"{server.url}/v1/append", json={"events": events}, timeout=SOON_S).status_code == 200
         received = 0
         with connect(server) as connection:
-            connection.sendall(b"GET /v1/events HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            connection.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             while part := connection.recv(400_000):
                 received += len(part)
                 time.sleep(0.05)
@@ -295,3 +296,78 @@ def test_calls_over_grpc_are_counted(tmp_path: Path) -> None:
 def test_the_size_of_the_store_is_measured(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         assert counted(server, "fencepost_store_bytes") >= (tmp_path / "wallet.db").stat().st_size > 0
+
+
+def keyed(folder: Path, *names: str) -> dict[str, dict[str, str]]:
+    """A file of keys with these names, and the headers for each."""
+    made = {name: add_key(folder / "keys.json", name, rights=frozenset(Right)).secret for name in names}
+    return {name: {"Authorization": f"Bearer {secret}"} for name, secret in made.items()}
+
+
+def test_slow_uploads_of_one_key_do_not_refuse_requests_of_another(tmp_path: Path) -> None:
+    """What is announced takes no memory until it arrives, and one key takes at most its share of what there is."""
+    headers = keyed(tmp_path, "slow", "other")
+    head = (
+        "POST /v1/append HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90000000\r\n"
+        f"Authorization: {headers['slow']['Authorization']}\r\n\r\n"
+    ).encode()
+    with (
+        running(tmp_path, keys=str(tmp_path / "keys.json"), max_body_memory_bytes=2_000_000, max_requests=8) as server,
+        ExitStack() as opened,
+    ):
+        for _ in range(4):
+            opened.enter_context(connect(server, head + b" " * 1_000))
+        wait_until(lambda: counted(server, "fencepost_requests_in_flight") == 4)
+        body = json.dumps({"events": [{"type": "T", "data": "x" * 900_000}]})
+        assert httpx.post(f"{server.url}/v1/append", content=body, headers=headers["other"]).status_code == 200
+        assert httpx.get(f"{server.url}/v1/head", headers=headers["slow"]).status_code == 503
+        assert counted(server, 'fencepost_refused_total{limit="max_requests"}') == 1
+
+
+def test_clients_that_do_not_read_their_answers_hold_no_more_memory_than_the_limit(tmp_path: Path) -> None:
+    with (
+        running(tmp_path, max_body_memory_bytes=20_000_000, max_body_bytes=20_000_000) as server,
+        ExitStack() as opened,
+    ):
+        events = [{"type": "T", "data": "x" * 500_000} for _ in range(16)]
+        assert httpx.post(f"{server.url}/v1/append", json={"events": events}, timeout=SOON_S).status_code == 200
+        for _ in range(4):
+            connection = opened.enter_context(connect(server))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            connection.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_until(lambda: counted(server, 'fencepost_refused_total{limit="max_body_memory_bytes"}') >= 1)
+        assert httpx.get(f"{server.url}/v1/head").status_code == 200
+
+
+def test_an_address_has_its_share_of_the_connections(tmp_path: Path) -> None:
+    headers = keyed(tmp_path, "ada")
+    with running(tmp_path, keys=str(tmp_path / "keys.json"), max_connections=4) as server, ExitStack() as opened:
+        for _ in range(2):
+            opened.enter_context(connect(server))
+        wait_until(lambda: counted(server, "fencepost_connections") == 2)
+        assert httpx.get(f"{server.url}/v1/head", headers=headers["ada"]).status_code == 503
+
+
+def test_the_request_line_and_the_headers_may_have_64_kib_and_no_more(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        for size, status in ((60_000, 200), (66_000, 431)):
+            sent = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: %b\r\n\r\n" % (b"x" * size)
+            connection = connect(server, sent)
+            assert int(connection.recv(65_536).split()[1]) == status
+
+
+def test_a_tls_handshake_that_is_not_finished_ends_and_is_limited(
+    tmp_path: Path,
+    certificates: Certificates,  # noqa: F811
+) -> None:
+    with (
+        serving_tls(tmp_path, certificates, request_timeout_s=0.5, max_connections=2) as server,
+        ExitStack() as opened,
+    ):
+        silent = [opened.enter_context(connect(server)) for _ in range(8)]
+        for connection in silent:
+            assert connection.recv(1) == b""
+        assert counted(server, 'fencepost_refused_total{limit="max_connections"}') == 4
+        assert counted(server, "fencepost_reaped_total") == 4
+        with httpx.Client(verify=False) as http:
+            assert http.get(f"{server.url}/healthz").status_code == 200

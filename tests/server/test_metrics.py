@@ -11,7 +11,7 @@ import pytest
 from fencepost import StoreUnavailable
 from fencepost.server.access import Right
 from fencepost.server.consumers import ConsumerHandlers
-from fencepost.server.heads import MOST_SAMPLES, Times
+from fencepost.server.head_watch import MOST_SAMPLES, Times
 from fencepost.server.keys import add_key
 from fencepost.server.metrics import LATENCY, METRICS, Metrics
 

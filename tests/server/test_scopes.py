@@ -6,9 +6,11 @@ caller with the scope must be answered in the same way by both, over both interf
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
@@ -17,12 +19,12 @@ from hypothesis import strategies as st
 
 from fencepost import Event, Query, QueryItem
 from fencepost.buckets import matches
-from fencepost.consumers.recorded import LeaseTaken
-from fencepost.core.judging import Append
+from fencepost.consumers.control_events import LeaseTaken
+from fencepost.core.verdicts import Append
 from fencepost.decisions import encode
 from fencepost.server.access import Right, Scope
 from fencepost.server.keys import add_key
-from fencepost.server.umadb import messages
+from fencepost.server.umadb import protobuf as messages
 
 from .running import RunningServer, free_port
 
@@ -61,7 +63,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[Runnin
         secret = add_key(
             keys, "tenant", rights=frozenset({Right.READ, Right.APPEND}), tags=SCOPE.tags, types=SCOPE.types
         ).secret
-        servers.append((RunningServer("memory:", keys=str(keys), grpc_port=free_port()), secret))
+        servers.append((RunningServer("memory:", keys=str(keys), grpc_port=free_port(), heartbeat_s=0.02), secret))
     yield servers
     for server, _ in servers:
         server.stop()
@@ -69,6 +71,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[Runnin
 
 inside = st.builds(lambda data: Event("T", tags={"a"}, data=data), st.binary(max_size=2))
 RECORD = encode(LeaseTaken("c", "test", 1.0, Query.all().to_json(), "c"))
+IDS = [UUID(int=number) for number in (1, 2)]
 outside = st.sampled_from(
     [Event("T", tags={"b"}), Event("U", tags={"a"}), Event("U"), Event("U", tags={"b", "c"}), RECORD]
 )
@@ -90,23 +93,28 @@ reads = st.builds(
     st.booleans(),
 )
 appends = st.builds(
-    lambda event, query, after: (
+    lambda event, query, after, id, checkpoint: (
         "POST",
         "/v1/append",
         {
-            "events": [{"type": event.type, "tags": sorted(event.tags)}],
+            "events": [{"type": event.type, "tags": sorted(event.tags), **({"id": id} if id else {})}],
             "condition": {"fail_if_events_match": query, "after": after},
+            **({"checkpoint": {"name": "c", "position": after}} if checkpoint else {}),
         },
     ),
     st.one_of(inside, inside, event_values),
     as_json,
     st.integers(0, 8),
+    st.none() | st.sampled_from([str(each) for each in IDS]),
+    st.booleans(),
 )
 lookups = st.sampled_from(
     [
         *[("GET", path, None) for path in ("/v1/head", "/v1/events", "/v1/checkpoints/c", "/v1/recorded", "/metrics")],
         *[("GET", path, None) for path in ("/v1/consumers", "/v1/consumers/c", "/v1/consumers/c/dead-letters")],
         *[("POST", path, None) for path in ("/v1/verify", "/v1/consumers/c/pause")],
+        ("LINES", "/v1/events", None),
+        ("LINES", "/v1/subscribe", None),
     ]
 )
 Requests = list[tuple[str, str, Any]]
@@ -120,6 +128,14 @@ def test_answers_do_not_depend_on_what_is_outside(
 ) -> None:
     logs = ([slot[0] for slot in log], [slot[1] for slot in log])
     assert_same_answers(pair, logs, requests)
+
+
+def test_ids_outside_are_no_oracle(pair: list[tuple[RunningServer, str]]) -> None:
+    """One store has another tenant's event with the id, the other has not: the append is answered alike."""
+    id = uuid4()
+    logs = ([Event("U", tags={"b"}, id=id)], [Event("U", tags={"b"})])
+    append = {"events": [{"type": "T", "tags": ["a"], "id": str(id)}]}
+    assert_same_answers(pair, logs, [("POST", "/v1/append", append), ("POST", "/v1/append", append)])
 
 
 @THOROUGH
@@ -153,18 +169,29 @@ def asked(server: RunningServer, secret: str, log: list[Event], requests: list[t
                 body = {**body, "after": body["after"] + base}
             if body is not None and "condition" in body:
                 body = {**body, "condition": {**body["condition"], "after": body["condition"]["after"] + base}}
+            if method == "LINES":
+                answers.append(lines_of(http, path))
+                continue
             answer = http.request(method, path, json=body)
-            is_json = "json" in answer.headers["content-type"]
-            content = without_times(answer.json()) if is_json else answer.text
-            answers.append((answer.status_code, content, answer.headers.get("etag")))
+            answers.append((answer.status_code, without_times(answer.content), answer.headers.get("etag")))
     answers.append(asked_by_grpc(server, secret))
     return answers
 
 
-def without_times(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: without_times(each) for name, each in value.items() if name != "recorded_at"}
-    return [without_times(each) for each in value] if isinstance(value, list) else value
+def lines_of(http: httpx.Client, path: str) -> list[bytes]:
+    """The lines of a reading, or those of a subscription up to its first sign of life."""
+    found = []
+    with http.stream("GET", path, headers={"Accept": "application/x-ndjson"}) as answer:
+        for text in answer.iter_lines():
+            found.append(without_times(text.encode()))
+            if text.startswith('{"head"'):
+                break
+    return found
+
+
+def without_times(content: bytes) -> bytes:
+    """The bytes of an answer, without the times at which events were stored."""
+    return re.sub(rb'"recorded_at":"[^"]*"', b"", content)
 
 
 def asked_by_grpc(server: RunningServer, secret: str) -> list[Any]:
@@ -191,6 +218,6 @@ def test_the_two_stores_really_differ(tmp_path: Path) -> None:
     """The property would hold trivially if events outside were never stored, or a scope hid everything."""
     with RunningServer("memory:") as server:
         server.engine.commit([Append((Event("T", tags={"a"}), Event("U")))])
-        pages = server.engine.scan(Query.all(), after=0, upto=2)
+        pages = server.engine.scan(Query.all(), after=0, up_to=2)
         stored = [event for page in pages for event in page]
         assert [SCOPE.contains(event.event) for event in stored] == [True, False]

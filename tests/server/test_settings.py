@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from fencepost import InvalidInput
 from fencepost.cli.serve import serve_command
-from fencepost.server.settings import Settings, load
+from fencepost.server.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,7 +27,7 @@ def test_a_flag_comes_before_the_environment_and_that_before_the_file(tmp_path: 
     file = tmp_path / "server.toml"
     file.write_text('port = 1\nhost = "::1"\nmax_requests = 11\ndrain_s = 3\n')
     environment = {"FENCEPOST_PORT": "2", "FENCEPOST_MAX_REQUESTS": "22", "FENCEPOST_ACCESS_LOG": "true"}
-    chosen = load({"port": 3, "host": None}, file=str(file), environment=environment)
+    chosen = load_settings({"port": 3, "host": None}, file=str(file), environment=environment)
     assert (chosen.port, chosen.max_requests, chosen.host, chosen.drain_s) == (3, 22, "::1", 3.0)
     assert chosen.access_log is True
 
@@ -38,6 +38,13 @@ def test_a_flag_comes_before_the_environment_and_that_before_the_file(tmp_path: 
         ({"FENCEPOST_PORT": "many"}, "", "port"),
         ({"FENCEPOST_ACCESS_LOG": "perhaps"}, "", "access_log"),
         ({"FENCEPOST_MAX_REQUESTS": "-1"}, "", "max_requests"),
+        ({"FENCEPOST_MAX_REQUESTS": "0"}, "", "max_requests"),
+        ({"FENCEPOST_MAX_WAIT_S": "0"}, "", "max_wait_s"),
+        ({"FENCEPOST_WORKERS": "0"}, "", "workers"),
+        ({"FENCEPOST_PORT": "99999"}, "", "port"),
+        ({"FENCEPOST_GRPC_PORT": "65536"}, "", "grpc_port"),
+        ({"FENCEPOST_CALLER_SHARE": "0"}, "", "caller_share"),
+        ({"FENCEPOST_CALLER_SHARE": "1.5"}, "", "caller_share"),
         ({"FENCEPOST_REQUEST_TIMEOUT_S": "nan"}, "", "request_timeout_s"),
         ({"FENCEPOST_LOG_FORMAT": "xml"}, "", "log_format"),
         ({"FENCEPOST_TLS_KEY": "key.pem"}, "", "tls_certificate"),
@@ -51,7 +58,7 @@ def test_a_bad_value_is_refused_by_name(tmp_path: Path, environment: dict[str, s
     file = tmp_path / "server.toml"
     file.write_text(content)
     with pytest.raises(InvalidInput) as refused:
-        load({}, file=str(file), environment=environment)
+        load_settings({}, file=str(file), environment=environment)
     assert refused.value.field == field
 
 

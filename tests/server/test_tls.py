@@ -15,9 +15,9 @@ import umadb
 
 import fencepost
 from fencepost import Event, InvalidInput, StoreUnavailable
-from fencepost.server import serving
 from fencepost.server.access import Right
 from fencepost.server.keys import add_key
+from fencepost.server.server_process import check_settings
 from fencepost.server.settings import Settings
 
 from .running import RunningServer, free_port
@@ -109,8 +109,6 @@ def test_tls_1_2_is_the_oldest_version(
     tmp_path: Path, certificates: Certificates, version: ssl.TLSVersion, spoken: bool
 ) -> None:
     with serving_tls(tmp_path, certificates) as server:
-        assert server.tls is not None
-        assert server.tls.minimum_version is ssl.TLSVersion.TLSv1_2
         context = ssl.create_default_context(cafile=certificates["ca.pem"])
         context.set_ciphers("ALL:@SECLEVEL=0")
         context.minimum_version = context.maximum_version = version
@@ -180,7 +178,7 @@ def test_umadbs_client_uses_tls_and_an_api_key(tmp_path: Path, certificates: Cer
 )
 def test_a_server_that_would_be_open_to_others_does_not_start(settings: dict[str, str], problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem):
-        serving.check(Settings(store="wallet.db", **settings))  # type: ignore[arg-type]
+        check_settings(Settings(store="wallet.db", **settings))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -190,11 +188,17 @@ def test_a_server_that_would_be_open_to_others_does_not_start(settings: dict[str
         {"host": "::1", "keys": "keys.json"},
         {"host": "localhost"},
         {"host": "0.0.0.0", "insecure": True},
-        {"host": "0.0.0.0", "keys": "keys.json", "tls_certificate": "c", "tls_key": "k"},
+        {"host": "0.0.0.0", "keys": "keys.json", "tls_certificate": "server.pem", "tls_key": "server.key"},
     ],
 )
-def test_a_server_that_is_safe_starts(settings: dict[str, str]) -> None:
-    serving.check(Settings(store="wallet.db", **settings))  # type: ignore[arg-type]
+def test_a_server_that_is_safe_starts(tmp_path: Path, certificates: Certificates, settings: dict[str, str]) -> None:
+    add_key(tmp_path / "keys.json", "ada", rights=frozenset(Right))
+    files = {
+        "keys.json": str(tmp_path / "keys.json"),
+        **{each: certificates[each] for each in ("server.pem", "server.key")},
+    }
+    settings = {name: files.get(value, value) for name, value in settings.items()}
+    check_settings(Settings(store="wallet.db", **settings))  # type: ignore[arg-type]
 
 
 def test_a_certificate_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -14,18 +15,24 @@ from uuid import UUID
 
 import grpc
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 handler = signal.getsignal(signal.SIGINT)
 import umadb  # noqa: E402
 
 signal.signal(signal.SIGINT, handler)  # importing umadb replaces it
 
+from tests.support.thorough import times  # noqa: E402
+
 from fencepost import InvalidInput, SequencedEvent  # noqa: E402
-from fencepost.server.umadb import mapping, messages  # noqa: E402
+from fencepost.server.umadb import mapping  # noqa: E402
+from fencepost.server.umadb import protobuf as messages  # noqa: E402
 
 from .running import STARTS_S, RunningServer, free_port  # noqa: E402
 
 BOTH = ["fencepost", "umadb"]
+NIL = UUID(int=0)
 
 
 @pytest.fixture(params=BOTH)
@@ -200,6 +207,39 @@ def test_tracking_is_kept_and_must_grow(client: umadb.Client) -> None:
     assert [found[-1] for found in read(client)] == [("upstream", 7), ("upstream", 8)]
 
 
+def test_tracking_is_kept_without_events_and_may_begin_at_0(client: umadb.Client) -> None:
+    assert client.append([], None, umadb.TrackingInfo("upstream", 0)) == 0
+    assert client.get_tracking_info("upstream") == 0
+    with pytest.raises(umadb.IntegrityError):
+        client.append([], None, umadb.TrackingInfo("upstream", 0))
+    assert client.append([], None, umadb.TrackingInfo("upstream", 5)) == 0
+    assert client.get_tracking_info("upstream") == 5
+    assert client.head() is None
+
+
+def test_the_nil_uuid_means_no_id(client: umadb.Client) -> None:
+    assert [client.append([event("T", uuid=NIL)]) for _ in range(3)] == [1, 2, 3]
+    assert client.append([event("U", uuid=UUID(int=9)), event("U", uuid=NIL)]) == 5
+    assert [found.event.uuid for found in client.read()] == [NIL, NIL, NIL, UUID(int=9), NIL]
+
+
+def test_tags_come_back_in_the_order_in_which_they_were_sent(client: umadb.Client) -> None:
+    sent = [["b", "a"], ["a", "b"], ["z", "a", "z"], [], ["m"]]
+    client.append([event("T", *tags) for tags in sent])
+    assert [found.event.tags for found in client.read()] == sent
+    assert [found.event.tags for found in islice(client.subscribe(), 5)] == sent
+    assert positions(client, query(([], ["a", "z"]))) == [3]
+
+
+def test_a_subscription_begins_on_a_store_in_which_nothing_happens(client: umadb.Client) -> None:
+    begun: list[Any] = []
+    thread = threading.Thread(target=lambda: begun.append(client.subscribe(query((["never"], [])))), daemon=True)
+    thread.start()
+    thread.join(STARTS_S)
+    assert begun
+    begun[0].cancel()
+
+
 def test_a_subscription_gives_the_past_and_each_new_event(client: umadb.Client) -> None:
     client.append([event("A"), event("B"), event("A")])
     subscription = client.subscribe(query((["A"], [])), after=1)
@@ -246,8 +286,9 @@ def test_what_our_limits_refuse_changes_nothing(tmp_path: Path, refused: Callabl
 def test_metadata_keeps_its_order_and_a_key_twice_is_refused() -> None:
     given = messages.Event(event_type="T", metadata=[messages.MetadataEntry(key=key, value="v") for key in "zam"])
     (stored,) = mapping.events_from([given], None)
-    found = mapping.sequenced_message(SequencedEvent(1, "T", stored.tags, b"", 0, None, stored.metadata))
-    assert [entry.key for entry in found.event.metadata] == ["z", "a", "m"]
+    response = messages.ReadResponse()
+    mapping.add_events(response, [SequencedEvent(1, "T", stored.tags, b"", 0, None, stored.metadata)])
+    assert [entry.key for entry in response.events[0].event.metadata] == ["z", "a", "m"]
     given.metadata.append(messages.MetadataEntry(key="z", value="again"))
     with pytest.raises(InvalidInput, match="twice"):
         mapping.events_from([given], None)
@@ -278,3 +319,81 @@ def test_an_error_carries_its_kind_in_the_status_details(tmp_path: Path) -> None
         assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
         details = dict(refused.value.trailing_metadata())["grpc-status-details-bin"]
         assert messages.ErrorResponse.FromString(details).error_type == 6
+
+
+calls = st.one_of(
+    st.tuples(
+        st.just("append"),
+        st.lists(
+            st.tuples(
+                st.sampled_from("ABC"),
+                st.lists(st.sampled_from("xyz"), max_size=3),
+                st.sampled_from([None, NIL]),
+                st.dictionaries(st.sampled_from("km"), st.sampled_from(["", "v"]), max_size=2),
+            ),
+            min_size=1,
+            max_size=3,
+        ),
+        st.none() | st.tuples(st.sampled_from("ABCQ"), st.lists(st.sampled_from("xyz"), max_size=2), st.integers(0, 9)),
+        st.none() | st.tuples(st.sampled_from(["s", "t"]), st.integers(0, 6)),
+    ),
+    st.tuples(
+        st.just("read"),
+        st.lists(
+            st.tuples(st.lists(st.sampled_from("ABC"), max_size=2), st.lists(st.sampled_from("xyz"), max_size=2)),
+            max_size=2,
+        ),
+        st.none() | st.integers(0, 9),
+        st.none() | st.integers(0, 5),
+        st.booleans(),
+    ),
+    st.tuples(st.just("track"), st.sampled_from(["s", "t"]), st.none() | st.integers(0, 6)),
+)
+
+
+def called(client: umadb.Client, call: tuple[Any, ...]) -> Any:
+    """What the client gets, with the kind of an error in place of its text."""
+    try:
+        if call[0] == "append":
+            _, given, condition, tracking = call
+            if condition is not None:  # for UmaDB, an append with the nil UUID repeats a conflicting one that has it
+                given = [(type, tags, None, metadata) for type, tags, _, metadata in given]
+            events = [event(type, *tags, uuid=uuid, metadata=metadata) for type, tags, uuid, metadata in given]
+            return client.append(
+                events,
+                condition and umadb.AppendCondition(query(([condition[0]], condition[1])), after=condition[2]),
+                tracking and umadb.TrackingInfo(*tracking),
+            )
+        if call[0] == "track":
+            if call[2] is not None:
+                client.append([], None, umadb.TrackingInfo(*call[1:]))
+            return client.get_tracking_info(call[1]), client.head()
+        _, items, start, limit, backwards = call
+        reading = client.read(query(*items), start=start, limit=limit, backwards=backwards)
+        events, head = reading.collect_with_head()
+        return [(*shown(each), each.event.tags) for each in events], head
+    except umadb.IntegrityError:
+        return "integrity"
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[umadb.Client]]:
+    folder = tmp_path_factory.mktemp("umadb")
+    ours, theirs = free_port(), free_port()
+    command = [Path(sys.executable).with_name("umadb"), "--listen", f"127.0.0.1:{theirs}", "--db-path", folder / "uma"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        with RunningServer("memory:", grpc_port=ours):
+            yield [connected(ours), connected(theirs)]
+    finally:
+        process.terminate()
+        process.wait(STARTS_S)
+
+
+@settings(max_examples=times(15, 300), deadline=None)
+@given(st.lists(calls, min_size=1, max_size=12))
+def test_random_calls_get_the_same_answers_as_from_umadb(servers: list[umadb.Client], made: list[Any]) -> None:
+    """The examples share one store at each server, so later ones find what earlier ones stored, at both alike."""
+    for call in made:
+        ours, theirs = [called(client, call) for client in servers]
+        assert ours == theirs, call

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.consumers.conftest import postgres_url  # noqa: F401 - a fixture
 from tests.support.process_table import process, processes
 from tests.support.processes import same_path
 from tests.support.races import balances, race
 
 import fencepost
 from fencepost import InvalidInput
-from fencepost.server.serving import check as check_settings
+from fencepost.server.server_process import check_settings
 from fencepost.server.settings import Settings
 from fencepost.testing.clients import load
 from fencepost.testing.history import check

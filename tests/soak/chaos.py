@@ -25,9 +25,9 @@ from tests.support.processes import same_path
 
 import fencepost
 from fencepost import EventStore
-from fencepost.address import Address
 from fencepost.consumers import pause, resume, status, verify
 from fencepost.consumers.sql_targets import connect_postgres
+from fencepost.core.address import Address
 from fencepost.decisions import encode
 from fencepost.errors import FencepostError
 

@@ -195,13 +195,13 @@ class Counts(Projection):
 class Sold:
     """Tags with names of columns that folds and views have themselves."""
 
-    upto: Tag
+    up_to: Tag
     state: Tag
     error: Tag
 
 
 class Until(Projection):
-    upto: Tag
+    up_to: Tag
     count: int = 0
 
     @on
@@ -220,11 +220,11 @@ class Tax(Projection):
 
 class Failed(Projection):
     error: Tag
-    Upto: int = 0
+    Up_to: int = 0
 
     @on
     def _(self, event: Sold) -> None:
-        self.Upto += 1
+        self.Up_to += 1
 
 
 class Keyed(Projection):

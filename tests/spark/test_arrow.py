@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from fencepost import InvalidInput, SequencedEvent
-from fencepost.address import Address
+from fencepost.core.address import Address
 from fencepost.model import encode_metadata, encode_moment, encode_tags
 from fencepost.spark.basics import full_schema
 from fencepost.spark.basics.options import Options

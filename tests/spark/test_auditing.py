@@ -13,23 +13,15 @@ from pyspark.sql import SparkSession
 from tests.cli.conftest import Cli
 from tests.cli.conftest import cli as cli
 from tests.sqlite.outside import outside
+from tests.sqlite.test_damage import flip
 
 import fencepost
-from fencepost import (
-    AppendCondition,
-    ConditionFailed,
-    Event,
-    EventStore,
-    InvalidInput,
-    Query,
-    QueryItem,
-    RecordedAppend,
-    StoreCorrupt,
-)
+from fencepost import AppendCondition, ConditionFailed, Event, EventStore, InvalidInput, Query, QueryItem, StoreCorrupt
 from fencepost.buckets import matches
-from fencepost.engines.sqlite.checksums import checksum
+from fencepost.engine import RecordedAppend, recorded, restore
 from fencepost.spark import audit, lake, what_if
 from fencepost.spark.auditing.boundaries import filled, shape_of
+from fencepost.spark.lake_engine.files import lake_at
 
 
 def decide(store: EventStore, wallet: str, type: str, *, behind: int = 0, id: UUID | None = None) -> None:
@@ -66,7 +58,7 @@ def test_a_sound_store_is_proven(spark: SparkSession, path: Path) -> None:
     assert found.sound
     assert (found.head, found.events, found.appends, found.covered) == (12, 12, 10, 10)
     assert (found.proven, found.refuted) == (9, 0)
-    assert found.checksums == "CRC-32 of every event"
+    assert found.checksums == "SQLite's own, of every page that is read"
     (busiest,) = found.busiest()
     assert busiest["shape"] == "Closed|Opened|Paid [wallet:*]"
     assert (busiest["appends"], busiest["boundaries"], busiest["violations"]) == (9, 3, 0)
@@ -83,27 +75,9 @@ def test_a_sound_store_is_proven(spark: SparkSession, path: Path) -> None:
     found.release()
 
 
-def content(path: Path, position: int) -> list[object]:
-    (row,) = outside(
-        path,
-        f"SELECT type, tags, hex(data), recorded_at, hex(id), metadata FROM events WHERE position = {position}",
-    )
-    return list(row)
-
-
 def plant(path: Path, position: int, tags: str) -> None:
-    """Give an event other tags, with a checksum that agrees: what a clever forger, or a broken engine, would leave."""
-    type, _, data, at, id, metadata = content(path, position)
-    right = checksum(
-        position,
-        str(type),
-        tags,
-        bytes.fromhex(str(data)),
-        int(str(at)),
-        bytes.fromhex(str(id or "")) or None,
-        metadata,
-    )
-    outside(path, f"UPDATE events SET tags = '{tags}', checksum = {right} WHERE position = {position}")
+    """Give an event other tags: what a clever forger, or a broken engine, would leave."""
+    outside(path, f"UPDATE events SET tags = '{tags}' WHERE position = {position}")
 
 
 def test_everything_that_was_planted_is_found_and_named(spark: SparkSession, path: Path) -> None:
@@ -119,9 +93,9 @@ def test_everything_that_was_planted_is_found_and_named(spark: SparkSession, pat
     plant(path, 11, '["command:2"]')
     outside(
         path,
-        "UPDATE events SET data = x'00' WHERE position = 6",
         "UPDATE events SET id = (SELECT id FROM events WHERE position = 4) WHERE position = 8",
         "DELETE FROM events WHERE position IN (1, 10, 18)",
+        "UPDATE closed SET head = 0",
         "UPDATE appends SET first = 12 WHERE last = 13",
         "UPDATE appends SET first = 16 WHERE last = 15",
         "UPDATE appends SET conditions = '[7]' WHERE last = 17",
@@ -137,10 +111,6 @@ def test_everything_that_was_planted_is_found_and_named(spark: SparkSession, pat
         ("append", 13): "the append from 12 to 13 begins in another that ends at 12",
         ("append", 15): "the append from 16 to 15 does not grow",
         ("append", 18): "the append from 18 to 18 ends above the head, 17",
-        ("checksum", 6): "does not agree with its checksum",
-        ("checksum", 8): "does not agree with its checksum",
-        ("record", 13): "does not agree with its checksum",
-        ("record", 15): "does not agree with its checksum",
         ("record", 17): "cannot be decoded: conditions[0]: a JSON object is needed",
     }
     assert named.keys() == said.keys()
@@ -151,19 +121,10 @@ def test_everything_that_was_planted_is_found_and_named(spark: SparkSession, pat
     assert (row["first"], row["conflict"]) == (7, 5)
 
 
-def test_an_event_or_a_record_that_is_no_text_is_named_and_the_rest_is_proven(spark: SparkSession, path: Path) -> None:
-    outside(path, "UPDATE events SET type = CAST(x'ff41' AS TEXT) WHERE position = 2")
-    outside(path, "UPDATE events SET tags = CAST(x'5b2261ba62225d' AS TEXT) WHERE position = 3")
-    outside(path, "UPDATE events SET tags = '[\"\\' WHERE position = 4")
-    outside(path, "UPDATE events SET metadata = CAST(x'ff' AS TEXT) WHERE position = 5")
-    outside(path, "UPDATE appends SET conditions = CAST(x'5bff5d' AS TEXT) WHERE last = 6")
-    found = audit(spark, str(path))
-    assert [(each.kind, each.position) for each in found.violations] == [
-        *(("checksum", position) for position in (2, 3, 4, 5)),
-        ("record", 6),
-    ]
-    assert (found.events, found.proven) == (10, 8)
-    found.release()
+def test_a_damaged_page_ends_the_audit_with_its_number(spark: SparkSession, path: Path) -> None:
+    page = flip(path, b"wallet:a", 3)
+    with pytest.raises(StoreCorrupt, match=f"page {page} does not agree"):
+        audit(spark, str(path))
 
 
 def random_history(store: EventStore, seed: int) -> None:
@@ -203,8 +164,8 @@ def test_the_proof_agrees_with_the_definition(spark: SparkSession, tmp_path: Pat
         random_history(other, 2)
         with fencepost.open(tmp_path / "mixed.db") as mixed:
             head = min(one.head(), other.head())
-            appends = [append for append in one.recorded() if append.last <= head]
-            mixed.restore(other.read(upto=head), appends)
+            appends = [append for append in recorded(one) if append.last <= head]
+            restore(mixed, other.read(up_to=head), appends)
             expected = conflicts_by_definition(mixed, appends)
     found = audit(spark, str(tmp_path / "mixed.db"))
     refuted = found.conditions.where("conflict IS NOT NULL").collect()
@@ -222,6 +183,22 @@ def test_a_lake_is_audited_like_the_store_that_it_came_from(spark: SparkSession,
     assert (found.appends, found.covered) == (10, 10)
 
 
+def test_a_damaged_lake_is_a_finding(cli: Cli, spark: SparkSession, tmp_path: Path, path: Path) -> None:
+    folder = tmp_path / "lake"
+    lake.export(spark, str(path), str(folder), chunk=4)
+    damaged = lake_at(folder).files[1].path
+    (folder / damaged).write_bytes((folder / damaged).read_bytes()[:-1])
+    ran = cli("audit", f"lake:{folder}")
+    assert ran.code == 4
+    (violation,) = ran.lines[0]["violations"]
+    assert violation["kind"] == "checksum"
+    assert violation["what"].startswith(f"{damaged}: ")
+    commit = folder / "_delta_log" / f"{1:020d}.json"
+    commit.write_bytes(commit.read_bytes()[:-40])
+    found = audit(spark, f"lake:{folder}")
+    assert [(violation.kind, "Delta log" in violation.what) for violation in found.violations] == [("checksum", True)]
+
+
 def test_a_store_that_never_recorded_has_nothing_to_prove(cli: Cli, spark: SparkSession, empty: str) -> None:
     ran = cli("audit", empty)
     assert ran.code == 5
@@ -236,7 +213,7 @@ def test_a_store_that_never_recorded_has_nothing_to_prove(cli: Cli, spark: Spark
             "covered": 0,
             "proven": 0,
             "refuted": 0,
-            "checksums": "CRC-32 of every event",
+            "checksums": "SQLite's own, of every page that is read",
             "violations": [],
             "boundaries": [],
             "closest": [],
@@ -263,9 +240,9 @@ def test_a_log_without_any_recorded_condition_is_not_called_sound(cli: Cli, spar
 def test_a_violation_is_one_also_where_no_condition_was_recorded(spark: SparkSession, empty: str) -> None:
     with fencepost.open(empty) as store:
         store.append([Event("A"), Event("A")])
-    outside(Path(empty), "UPDATE events SET data = x'00' WHERE position = 2")
+    outside(Path(empty), "UPDATE events SET id = zeroblob(16)")
     found = audit(spark, empty)
-    assert (found.verdict, [violation.kind for violation in found.violations]) == ("unsound", ["checksum"])
+    assert (found.verdict, [violation.kind for violation in found.violations]) == ("unsound", ["id"])
     found.release()
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,11 @@ from pyspark.errors import AnalysisException, PythonException, StreamingQueryExc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from tests.spark.conftest import stored
+from tests.sqlite.outside import outside
 
 import fencepost
 from fencepost import AppendCondition, Event, FencepostError, FormatUnsupported, InvalidInput, Query
-from fencepost.redaction import has_secret
+from fencepost.core.redaction import has_secret
 from fencepost.spark.basics.options import parse
 from fencepost.spark.sink.rows import STAGED, staged
 from fencepost.spark.source.batch import FencepostSource
@@ -134,17 +133,10 @@ def test_data_that_is_no_text_names_its_event(spark: SparkSession, empty: str) -
 
 
 def test_a_store_that_is_newer_than_the_library(log: str) -> None:
-    # In a process of its own: this one has the file open through another SQLite.
-    subprocess.run([sys.executable, "-c", NEWER, log], check=True)
+    outside(Path(log), "PRAGMA user_version = 99")
     with pytest.raises(FormatUnsupported) as caught:
         plan({"store": log})
     check(caught.value, "format 99", "upgrade Fencepost")
-
-
-NEWER = """
-import sqlite3, sys
-sqlite3.connect(sys.argv[1]).execute("PRAGMA user_version = 99")
-"""
 
 
 def test_a_file_that_is_no_store(tmp_path: Path) -> None:

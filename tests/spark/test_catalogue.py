@@ -27,13 +27,18 @@ def database(spark: SparkSession) -> Iterator[str]:
     spark.sql("DROP DATABASE IF EXISTS wallets_of_test CASCADE")
 
 
-def test_sql_reads_the_log_by_name_up_to_its_present_head(spark: SparkSession, log: str, database: str) -> None:
+def test_sql_reads_one_prefix_of_the_log_by_name_until_the_catalogue_moves_on(
+    spark: SparkSession, log: str, database: str
+) -> None:
     catalog(spark, database, log)
     catalog(spark, database, log)  # replaces it
     counts = f"SELECT count(*) FROM spark_catalog.{database}.events"
     assert spark.sql(counts).collect()[0][0] == 2
     with fencepost.open(log) as store:
         store.append([Event("Added", data=b'{"amount": 8}')])
+    pairs = f"SELECT count(*) FROM {database}.events AS a JOIN {database}.events AS b USING (position)"
+    assert spark.sql(counts).collect()[0][0] == spark.sql(pairs).collect()[0][0] == 2
+    catalog(spark, database, log)
     assert spark.sql(counts).collect()[0][0] == 3
     amounts = f"SELECT sum(from_json(data, 'amount long').amount) FROM {database}.events WHERE type = 'Added'"
     assert spark.sql(amounts).collect()[0][0] == 13

@@ -15,9 +15,9 @@ from tests.spark.rows import events_in
 
 import fencepost
 from fencepost import Event, Query, StoreCorrupt
-from fencepost.engines.lake.files import existing_manifest
 from fencepost.spark import events, lake, match
-from fencepost.spark.lake import compacting
+from fencepost.spark.lake import compaction
+from fencepost.spark.lake_engine.files import lake_at
 
 CHUNK = 40
 
@@ -32,32 +32,31 @@ def test_many_exports_leave_few_files_that_verify(spark: SparkSession, empty: st
     folder = str(tmp_path / "lake")
     appended(empty, 30)
     frames = []
-    for upto in range(10, 61, 10):
-        lake.export(spark, empty, folder, upto=upto, chunk=CHUNK)
-        frames.append((upto, events(spark, f"lake:{folder}")))
-    assert [file.rows for file in existing_manifest(Path(folder)).files] == [CHUNK, 10, 10]
+    for up_to in range(10, 61, 10):
+        lake.export(spark, empty, folder, up_to=up_to, chunk=CHUNK)
+        frames.append((up_to, events(spark, f"lake:{folder}")))
+    assert [file.rows for file in lake_at(folder).files] == [CHUNK, 10, 10]
     assert lake.verify(spark, folder) == []
-    for upto, frame in frames[1::2]:
-        assert frame.count() == upto, "a DataFrame of before the compaction reads the files of then"
+    for up_to, frame in frames[1::2]:
+        assert frame.count() == up_to, "a DataFrame of before the compaction reads the files of then"
     assert events_in(frames[-1][1]) == stored(empty)
-    assert lake.compact(spark, folder, chunk=CHUNK, retain_s=0) == lake.Compacted(3, 3)
+    assert lake.compact(spark, folder, chunk=CHUNK, retain_hours=0) == lake.Compacted(3, 3)
     assert {path.name for path in Path(folder, "events").glob("*.parquet")} == {
-        Path(file.path).name for file in existing_manifest(Path(folder)).files
+        Path(file.path).name for file in lake_at(folder).files
     }
-    assert not list(Path(folder, "retired").iterdir())
 
 
 def test_a_damaged_file_is_not_merged_into_a_new_one(spark: SparkSession, empty: str, tmp_path: Path) -> None:
     folder = tmp_path / "lake"
     appended(empty, 20)
-    for upto in (20, 40):
-        lake.export(spark, empty, str(folder), upto=upto, chunk=CHUNK, compact=False)
-    before = existing_manifest(folder)
+    for up_to in (20, 40):
+        lake.export(spark, empty, str(folder), up_to=up_to, chunk=CHUNK, compact=False)
+    before = lake_at(folder)
     path = folder / before.files[0].path
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(Exception, match=r"the manifest says .*the lake was not compacted"):
+    with pytest.raises(Exception, match=r"the table.s log says .*the lake was not compacted"):
         lake.compact(spark, str(folder), chunk=CHUNK)
-    assert existing_manifest(folder) == before
+    assert lake_at(folder) == before
     with pytest.raises(StoreCorrupt):
         lake.restore(str(folder), fencepost.open("memory:"))
 
@@ -93,7 +92,7 @@ def test_a_dataframe_used_in_ten_ways_is_one_prefix_while_the_lake_changes(
     folder = str(tmp_path / "lake")
     appended(empty, 20)
     lake.export(spark, empty, folder, chunk=20)
-    begun = existing_manifest(Path(folder))
+    begun = lake_at(folder)
 
     def export() -> None:
         lake.export(spark, empty, folder, chunk=20)
@@ -118,7 +117,7 @@ def test_a_dataframe_used_in_ten_ways_is_one_prefix_while_the_lake_changes(
         rows = events_in(frame)
     assert found == dict.fromkeys(uses, len(rows))
     assert rows == stored(empty)[: len(rows)]
-    assert existing_manifest(Path(folder)).upto > begun.upto, "exports went on"
+    assert lake_at(folder).up_to > begun.up_to, "exports went on"
     assert lake.verify(spark, folder) == []
     assert events_in(events(spark, empty, lake=folder)) == stored(empty)
 
@@ -126,11 +125,11 @@ def test_a_dataframe_used_in_ten_ways_is_one_prefix_while_the_lake_changes(
 def test_a_followed_lake_is_compacted(
     spark: SparkSession, empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compacting, "FANOUT", 3)
+    monkeypatch.setattr(compaction, "FANOUT", 3)
     folder, checkpoint = str(tmp_path / "lake"), str(tmp_path / "checkpoint")
     for _ in range(4):
         appended(empty, 2)
         query = lake.follow(spark, empty, folder, checkpoint=checkpoint, chunk=1_000, availableNow=True)
         query.awaitTermination()
-    assert [file.rows for file in existing_manifest(Path(folder)).files] == [12, 4]
+    assert [file.rows for file in lake_at(folder).files] == [12, 4]
     assert events_in(events(spark, empty, lake=folder)) == stored(empty)

@@ -14,7 +14,7 @@ from tests.spark.conftest import stored
 
 import fencepost
 from fencepost import AppendCondition, ConditionFailed, Event, EventStore, InvalidInput, Query, StoreError
-from fencepost.address import Address
+from fencepost.core.address import Address
 from fencepost.spark.basics.options import parse
 from fencepost.spark.sink import delivery as sink
 from fencepost.spark.sink import staging
@@ -99,6 +99,25 @@ def test_a_stream_that_begins_anew_under_its_old_name_is_refused(place: dict[str
     with pytest.raises(StoreError, match="new writeId"):
         write.deliver([write.stage(rows("B"))], 0)
     assert types_in(place) == ["A", "A", "A"]
+
+
+def test_a_name_that_another_checkpoint_has_used_is_refused_and_no_batch_is_dropped(place: dict[str, str]) -> None:
+    """The other stream has stored exactly the batch that this one comes with."""
+    first, second = (delivery_of(parse(place), "w", named=True, origin=origin) for origin in ("one", "two"))
+    for _ in range(2):  # Spark repeats a batch after a crash
+        first.deliver([first.stage(rows("A"))], 0)
+    with pytest.raises(StoreError, match=r"another checkpoint, .* give a stream with a new checkpoint a new writeId"):
+        second.deliver([second.stage(rows("B"))], 0)
+    first.deliver([first.stage(rows("C"))], 1)
+    assert types_in(place) == ["A", "C"]
+
+
+def test_a_checkpoint_is_named_by_its_id_or_by_its_place(place: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text('{"id": "of the stream"}')
+    options = [parse({**place, "checkpointLocation": where}) for where in (f"file:{tmp_path}", "dbfs:/x", "dbfs:/x/")]
+    first, second, third = map(sink.checkpoint_id, options)
+    assert first == "of the stream"
+    assert second == third != sink.checkpoint_id(parse({**place, "checkpointLocation": "dbfs:/y"}))
 
 
 @pytest.fixture

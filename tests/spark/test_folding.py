@@ -88,9 +88,9 @@ def test_every_row_is_what_the_process_folds(
         for number, log in enumerate(logs):
             if log:
                 store.append([_of_log(event, number) for event in log])
-        upto = data.draw(st.one_of(st.none(), st.integers(0, store.head() + 1)))
+        up_to = data.draw(st.one_of(st.none(), st.integers(0, store.head() + 1)))
         after = data.draw(st.sampled_from([0, 0, 7]))
-        stored = list(store.read(after=after, upto=upto))
+        stored = list(store.read(after=after, up_to=up_to))
         head = store.head()
     for projection in (Purse, Diary):
         expected: dict[str, Projection] = {}
@@ -98,11 +98,11 @@ def test_every_row_is_what_the_process_folds(
             for scope in projection.definition.scopes_of(event):
                 instance = expected.setdefault(scope["purse_id"], projection(**scope))
                 assert instance.apply(event)
-        rows = by_key(fold(spark, path, projection, by="purse_id", after=after, upto=upto).collect())
+        rows = by_key(fold(spark, path, projection, by="purse_id", after=after, up_to=up_to).collect())
         assert rows.keys() == expected.keys()
         for key, instance in expected.items():
             assert _state(rows[key]) == _shown(instance), key
-            assert rows[key]["upto"] == min(head, head if upto is None else upto)
+            assert rows[key]["up_to"] == min(head, head if up_to is None else up_to)
 
 
 def _of_log(event: Event, number: int) -> Event:
@@ -118,7 +118,7 @@ def _of_log(event: Event, number: int) -> Event:
 
 
 def _state(row: Row) -> dict[str, Any]:
-    state = {name: value for name, value in row.asDict(recursive=True).items() if name not in ("purse_id", "upto")}
+    state = {name: value for name, value in row.asDict(recursive=True).items() if name not in ("purse_id", "up_to")}
     if state.get("last_at") is not None:
         state["last_at"] = state["last_at"].replace(tzinfo=timezone.utc)
     return state
@@ -144,14 +144,14 @@ def _shown(instance: Any) -> dict[str, Any]:
 def test_columns_have_the_types_that_the_class_says(spark: SparkSession, purses_log: str) -> None:
     assert fold(spark, purses_log, Diary, by="purse_id").schema.simpleString() == (
         "struct<purse_id:string,entries:array<struct<amount:bigint,note:string>>,notes:array<string>,"
-        "by_type:map<string,bigint>,mood:string,last_at:timestamp,share:double,position:bigint,upto:bigint>"
+        "by_type:map<string,bigint>,mood:string,last_at:timestamp,share:double,position:bigint,up_to:bigint>"
     )
 
 
 def test_a_lake_and_a_frame_are_folded_like_their_store(spark: SparkSession, purses_log: str, tmp_path: Path) -> None:
     lake.export(spark, purses_log, str(tmp_path / "lake"))
     rows = fold(spark, purses_log, Purse, by="purse_id").orderBy("purse_id").collect()
-    assert [(row["purse_id"], row["amount"], row["position"], row["upto"]) for row in rows] == [
+    assert [(row["purse_id"], row["amount"], row["position"], row["up_to"]) for row in rows] == [
         ("a", 500, 4, 7),
         ("b", 500, 5, 7),
         ("c", 5, 7, 7),
@@ -201,7 +201,7 @@ def test_a_projection_of_two_tags_has_a_row_for_each_pair(spark: SparkSession, e
 
 def test_a_schema_names_columns_that_follow_from_nothing(spark: SparkSession, purses_log: str) -> None:
     (row,) = fold(spark, purses_log, Vague, by="purse_id", keys=["c"], schema="anything decimal(20,0)").collect()
-    assert row.asDict().keys() == {"purse_id", "anything", "position", "upto"}
+    assert row.asDict().keys() == {"purse_id", "anything", "position", "up_to"}
     assert row["anything"] == 5
     frame = fold(spark, purses_log, Purse, by="purse_id", schema="amount long, is_poor boolean")
     assert {row["purse_id"]: row["is_poor"] for row in frame.collect()} == {"a": True, "b": True, "c": True}
@@ -344,10 +344,10 @@ def test_what_cannot_be_folded_is_refused_before_anything_runs() -> None:
 
 
 def test_names_of_columns_that_folds_and_views_have_themselves_are_refused() -> None:
-    for scoped, name in ((purses.Until, "upto"), (purses.Tax, "state"), (purses.Failed, "error")):
+    for scoped, name in ((purses.Until, "up_to"), (purses.Tax, "state"), (purses.Failed, "error")):
         with pytest.raises(InvalidInput, match=f"parameter '{name}'"):
             Plan.of(scoped, name, on_error="column")
-    with pytest.raises(InvalidInput, match="column 'Upto'"):
+    with pytest.raises(InvalidInput, match="column 'Up_to'"):
         Plan.of(purses.Failed, "error")
     with pytest.raises(InvalidInput, match="column 'key_purse_id'"):
         Plan.of(purses.Keyed, "purse_id")

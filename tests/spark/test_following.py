@@ -16,11 +16,11 @@ from tests.spark.rows import events_in
 
 import fencepost
 from fencepost import Event, InvalidInput, Query, SequencedEvent, StoreUnavailable
-from fencepost.engines.lake.files import existing_manifest
 from fencepost.spark import Batch, follow, lake, snapshot, use_lake
 from fencepost.spark.basics import full_schema
 from fencepost.spark.basics.columns import WIDE, range_columns
 from fencepost.spark.basics.options import parse
+from fencepost.spark.lake_engine.files import lake_at
 from fencepost.spark.source.stream import FencepostStreamReader, offset, position_of
 
 
@@ -42,7 +42,7 @@ class Seen:
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        return [(batch.after, batch.upto) for batch in self.batches]
+        return [(batch.after, batch.up_to) for batch in self.batches]
 
     @property
     def sources(self) -> list[str]:
@@ -59,25 +59,25 @@ def test_every_event_comes_once_while_the_log_is_appended_exported_and_compacted
     spark: SparkSession, log: str, tmp_path: Path
 ) -> None:
     folder = str(tmp_path / "lake")
-    lake.export(spark, log, folder, upto=150, chunk=50, compact=False)
+    lake.export(spark, log, folder, up_to=150, chunk=50, compact=False)
     files = []
 
     def grow(frame: DataFrame, batch: Batch) -> None:
         with fencepost.open(log) as store:
             append_each(store, wallet_events(10)[1:8:2])
         if batch.id == 0:
-            lake.export(frame.sparkSession, log, folder, upto=batch.upto + 90, chunk=50, compact=False)
-            files.append(len(existing_manifest(Path(folder)).files))
+            lake.export(frame.sparkSession, log, folder, up_to=batch.up_to + 90, chunk=50, compact=False)
+            files.append(len(lake_at(folder).files))
             lake.compact(frame.sparkSession, folder, chunk=200)
-            files.append(len(existing_manifest(Path(folder)).files))
+            files.append(len(lake_at(folder).files))
 
     seen = Seen(grow)
     run(spark, log, seen, tmp_path / "checkpoint", lake=folder, max_events=250)
     run(spark, log, seen, tmp_path / "checkpoint", lake=folder)  # what came during the first run
     assert seen.ranges == [(0, 250), (250, 500), (500, 511), (511, 523)]
     assert [event for batch in seen.events for event in batch] == stored(log)[:523]
-    for (after, upto), found in zip(seen.ranges, seen.events, strict=True):
-        assert [event.position for event in found] == list(range(after + 1, upto + 1))
+    for (after, up_to), found in zip(seen.ranges, seen.events, strict=True):
+        assert [event.position for event in found] == list(range(after + 1, up_to + 1))
     assert seen.sources == ["lake and store", "lake and store", "store", "store"]
     assert files[1] < files[0]  # the compaction has replaced files
 
@@ -87,7 +87,7 @@ def test_a_batch_that_has_failed_comes_again_with_the_same_events(
 ) -> None:
     """It is the first batch: of it, Spark has logged only the end."""
     folder = str(tmp_path / "lake")
-    lake.export(spark, log, folder, upto=0)
+    lake.export(spark, log, folder, up_to=0)
 
     def fail(frame: DataFrame, batch: Batch) -> None:
         raise RuntimeError("out of order")
@@ -146,24 +146,24 @@ def test_a_query_and_columns_narrow_the_events_and_not_the_ranges(
     spark: SparkSession, log: str, tmp_path: Path
 ) -> None:
     folder = str(tmp_path / "lake")
-    lake.export(spark, log, folder, upto=300)
+    lake.export(spark, log, folder, up_to=300)
     rows: list[Any] = []
     ranges = []
 
     def keep(frame: DataFrame, batch: Batch) -> None:
         assert frame.columns == ["type", "position"]
         rows.extend(sorted(frame.collect(), key=lambda row: row["position"]))
-        ranges.append((batch.after, batch.upto))
+        ranges.append((batch.after, batch.up_to))
 
     query, columns = Query.of(types={"Odd"}), "type string, position long"
-    for store, given, upto in ((log, folder, len(stored(log))), (f"lake:{folder}", None, 300)):
+    for store, given, up_to in ((log, folder, len(stored(log))), (f"lake:{folder}", None, 300)):
         rows.clear()
         ranges.clear()
         options: dict[str, Any] = {"query": query, "columns": columns, "max_events": 250, "lake": given}
-        run(spark, store, keep, tmp_path / f"checkpoint-{upto}", **options)
-        assert ranges == [(after, min(after + 250, upto)) for after in range(0, upto, 250)]
+        run(spark, store, keep, tmp_path / f"checkpoint-{up_to}", **options)
+        assert ranges == [(after, min(after + 250, up_to)) for after in range(0, up_to, 250)]
         with fencepost.open(log) as opened:
-            assert rows == [(event.type, event.position) for event in opened.read(query, upto=upto)]
+            assert rows == [(event.type, event.position) for event in opened.read(query, up_to=up_to)]
 
 
 def test_what_no_batch_could_read_is_refused_at_once(spark: SparkSession, log: str, empty: str, tmp_path: Path) -> None:
@@ -178,6 +178,8 @@ def test_what_no_batch_could_read_is_refused_at_once(spark: SparkSession, log: s
         refused(lake=tmp_path / "other")
     with pytest.raises(StoreUnavailable):
         refused(lake=tmp_path / "nowhere")
+    with pytest.raises(StoreUnavailable, match="no such store"):
+        refused(str(tmp_path / "nowhere.db"))
     with pytest.raises(InvalidInput, match="column 'kind'"):
         refused(f"lake:{tmp_path / 'other'}", columns="kind string")
     with pytest.raises(InvalidInput, match="a snapshot does not grow"):
@@ -209,9 +211,9 @@ def test_ranges_hold_the_widest_positions_exactly() -> None:
     options = parse({"store": "fdb:/etc/foundationdb/fdb.cluster", "batchEnds": "true"})
     assert range_columns(options.store) == "after decimal(38,0), position decimal(38,0)"
     stream = FencepostStreamReader(options, StructType().add("after", WIDE).add("position", WIDE))
-    after, upto = 2**95 + 1, 2**96 - 1
-    (part,) = stream.partitions(offset(0), offset(upto, after))
-    assert [row for batch in stream.read(part) for row in batch.to_pylist()] == [{"after": after, "position": upto}]
+    after, up_to = 2**95 + 1, 2**96 - 1
+    (part,) = stream.partitions(offset(0), offset(up_to, after))
+    assert [row for batch in stream.read(part) for row in batch.to_pylist()] == [{"after": after, "position": up_to}]
 
 
 def test_a_batch_begins_where_its_logged_end_says(log: str) -> None:

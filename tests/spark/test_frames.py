@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.spark.conftest import append_each, stored, wallet_events
+from tests.spark.lakes import written
 from tests.spark.purses import Added, Purse
 from tests.spark.rows import events_in
 
@@ -18,10 +19,10 @@ import fencepost
 import fencepost.spark
 from fencepost import AppendCondition, Event, InvalidInput, Query, StoreUnavailable
 from fencepost.decisions import encode
-from fencepost.engines.lake.files import LakeManifest, existing_manifest, write_lake_manifest
-from fencepost.engines.lake.paths import storage_of
+from fencepost.engine import restore
 from fencepost.spark import View, audit, events, fold, lake, match, snapshot, tables, use_lake, what_if
-from fencepost.spark.lake import writing
+from fencepost.spark.lake import writer
+from fencepost.spark.lake_engine.files import lake_at
 
 LATE = 40
 
@@ -52,7 +53,7 @@ def scanned(frame: DataFrame) -> dict[str, int]:
 
 def test_the_lake_and_the_rest_are_the_log_row_by_row(spark: SparkSession, log: str, folder: str) -> None:
     frame = events(spark, log, lake=folder)
-    assert existing_manifest(Path(folder)).upto == len(stored(log)) - LATE
+    assert lake_at(folder).up_to == len(stored(log)) - LATE
     assert events_in(frame) == stored(log)
     assert frame.schema == events(spark, log).schema
     assert plan_of(frame).count("FileScan parquet") == plan_of(frame).count("(Python)") == 1
@@ -62,10 +63,10 @@ def test_the_lake_and_the_rest_are_the_log_row_by_row(spark: SparkSession, log: 
     "options",
     [
         {"after": 150},
-        {"after": 200, "upto": 400},
-        {"upto": 450},
+        {"after": 200, "up_to": 400},
+        {"up_to": 450},
         {"after": 515},
-        {"after": 530, "upto": 530},
+        {"after": 530, "up_to": 530},
         {"query": Query.of(tags={"wallet:w3", "region:eu"}) | Query.of(types={"Odd"}), "after": 3},
         {"query": Query.of(types={"WalletOpened"}, tags={"wallet:w1"})},
         {"types": '["Odd", "WalletOpened"]'},
@@ -102,7 +103,7 @@ def test_a_dataframe_stays_as_it_was_while_events_are_appended_and_exported(
 def test_refresh_exports_the_rest_first(spark: SparkSession, log: str, folder: str) -> None:
     frame = events(spark, log, lake=folder, refresh=True)
     assert "(Python)" not in plan_of(frame)
-    assert existing_manifest(Path(folder)).upto == len(stored(log)) == frame.count()
+    assert lake_at(folder).up_to == len(stored(log)) == frame.count()
 
 
 def test_a_lake_alone_is_read_by_spark_itself(spark: SparkSession, log: str, folder: str) -> None:
@@ -124,13 +125,10 @@ def test_filters_are_pushed_and_skip_row_groups_and_columns(
     spark: SparkSession, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Six row groups: the last one has nothing but events of the type Odd, and those were recorded last."""
-    monkeypatch.setattr(writing, "ROW_GROUP_EVENTS", 100)
+    monkeypatch.setattr(writer, "ROW_GROUP_EVENTS", 100)
     folder = tmp_path / "lake"
-    (folder / "events").mkdir(parents=True)
     chunk = len(stored(log))
-    scan = fencepost.spark.scanning.scan_of(fencepost.spark.basics.address_of(log))
-    files = [writing.write_chunk(scan, storage_of(folder), *range) for range in ((0, 500), (500, chunk))]
-    write_lake_manifest(storage_of(folder), LakeManifest(files=tuple(files)))
+    written(log, folder, 500, chunk)
     whole = events(spark, f"lake:{folder}")
     assert scanned(whole.select("type")) == {"numFiles": 2, "numOutputRows": chunk}
     assert "ReadSchema: struct<type:string>" in plan_of(whole.select("type"))
@@ -144,7 +142,7 @@ def test_filters_are_pushed_and_skip_row_groups_and_columns(
         assert pushed in plan_of(chosen)
         found = scanned(chosen)["numOutputRows"]
         assert found == rows if rows is not None else found < chunk
-    assert scanned(events(spark, f"lake:{folder}", after=500))["numFiles"] == 1, "the manifest excludes the other"
+    assert scanned(events(spark, f"lake:{folder}", after=500))["numFiles"] == 1, "the table excludes the other"
 
 
 def test_a_store_has_its_lake_named_once(spark: SparkSession, log: str, folder: str) -> None:
@@ -169,6 +167,8 @@ def test_wrong_lakes_are_refused(spark: SparkSession, log: str, folder: str, emp
         events(spark, f"lake:{folder}", lake=folder)
     with pytest.raises(InvalidInput, match="refresh"):
         events(spark, log, refresh=True)
+    with pytest.raises(InvalidInput, match=r"query: a Query is needed, such as .*, not 'type:Odd'"):
+        events(spark, log, query="type:Odd")  # type: ignore[arg-type]
     with pytest.raises(Exception, match=re.escape("events(..., lake=FOLDER)")):
         spark.read.format("fencepost").option("store", log).option("lake", folder).load().count()
 
@@ -178,13 +178,13 @@ def test_a_lake_that_is_ahead_of_an_older_copy_of_the_store_ends_with_the_store(
 ) -> None:
     copy = str(tmp_path / "copy.db")
     with fencepost.open(copy) as store:
-        store.restore(stored(log)[:450])
+        restore(store, stored(log)[:450])
     assert events_in(events(spark, copy, lake=folder)) == stored(log)[:450]
 
 
 def test_damaged_and_missing_files_never_give_other_rows(spark: SparkSession, log: str, folder: str) -> None:
     frame = events(spark, log, lake=folder)
-    path = Path(folder, existing_manifest(Path(folder)).files[1].path)
+    path = Path(folder, lake_at(folder).files[1].path)
     whole = path.read_bytes()
     spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
     spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
@@ -220,12 +220,12 @@ def test_folds_views_and_tables_are_the_same_with_a_lake(spark: SparkSession, em
     def rows(frame: DataFrame) -> list[str]:
         return sorted(map(str, frame.collect()))
 
-    for options in ({}, {"after": 10, "upto": 70}, {"keys": ["p1", "p8"]}, {"upto": 30}):
+    for options in ({}, {"after": 10, "up_to": 70}, {"keys": ["p1", "p8"]}, {"up_to": 30}):
         folded = fold(spark, empty, Purse, by="purse_id", lake=folder, **options)
         assert rows(folded) == rows(fold(spark, empty, Purse, by="purse_id", **options))
-    view = View(Purse, by="purse_id", at=f"file:{tmp_path / 'view'}", store=empty, spark=spark, lake=folder)
-    view.refresh(upto=40)
-    assert rows(view.at(35)) == rows(fold(spark, empty, Purse, by="purse_id", upto=35))
+    view = View(Purse, by="purse_id", at=str(tmp_path / "view"), store=empty, spark=spark, lake=folder)
+    view.refresh(up_to=40)
+    assert rows(view.at(35)) == rows(fold(spark, empty, Purse, by="purse_id", up_to=35))
     view.refresh()
     assert rows(view.latest()) == rows(fold(spark, empty, Purse, by="purse_id"))
     (typed,) = tables(spark, empty, [Added], lake=folder).values()
@@ -248,10 +248,10 @@ def test_an_audit_is_the_same_with_a_lake_and_finds_damage_in_either_part(
     with_lake, without = audit(spark, empty, lake=folder), audit(spark, empty)
     assert with_lake.sound
     assert (with_lake.events, with_lake.appends, with_lake.proven) == (without.events, without.appends, without.proven)
-    assert with_lake.checksums == "SHA-256 of every file of the lake; after position 20: CRC-32 of every event"
+    assert with_lake.checksums.startswith("SHA-256 of every file of the lake; after position 20: SQLite's own")
     boundary = Query.of(types={"Paid"})
     assert what_if(spark, empty, boundary, lake=folder).conflicts == what_if(spark, empty, boundary).conflicts
-    path = Path(folder, existing_manifest(Path(folder)).files[0].path)
+    path = Path(folder, lake_at(folder).files[0].path)
     path.write_bytes(path.read_bytes()[:-1])
     found = audit(spark, empty, lake=folder)
     assert [violation.kind for violation in found.violations] == ["checksum"]

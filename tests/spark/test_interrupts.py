@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from fencepost.spark.session import interruptible, jobs_of
+from fencepost.spark.spark_session import interruptible, jobs_of
 
 
 @pytest.fixture(autouse=True)

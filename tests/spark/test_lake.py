@@ -1,35 +1,32 @@
-"""The log as Parquet files that prove themselves."""
+"""The log as a Delta table whose files prove themselves."""
 
 from __future__ import annotations
 
-import json
 import os
-from hashlib import sha256
+import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from tests.spark.conftest import stored
+from tests.spark.lakes import NO_SPARK, without_spark, written
 from tests.spark.rows import events_in
 
 import fencepost
-from fencepost import Event, FormatUnsupported, InvalidInput, Query, StoreCorrupt, StoreError, StoreUnavailable
-from fencepost.address import Address
-from fencepost.engines.lake.files import LakeFile, LakeManifest, existing_manifest, problem_of, write_lake_manifest
-from fencepost.engines.lake.paths import storage_of
-from fencepost.engines.lake.reading import read_files
+from fencepost import Event, InvalidInput, Query, StoreCorrupt, StoreError
 from fencepost.spark import lake
-from fencepost.spark.lake import exporting as exporting_module
-from fencepost.spark.lake import follow, writing
-from fencepost.spark.lake.rounds import exporting
+from fencepost.spark.lake import exports, follow, writer
+from fencepost.spark.lake_engine.files import Lake, LakeFile, lake_at, problem_of
+from fencepost.spark.lake_engine.reader import read_files
 from fencepost.spark.scanning import Selection
+from fencepost.spark.scanning import lake as lake_scan
 from fencepost.spark.scanning.lake import LakeScan
-from fencepost.spark.scanning.store import StoreScan
 
 
 @pytest.fixture
@@ -41,12 +38,15 @@ def exported(spark: SparkSession, log: str, tmp_path: Path) -> Path:
 
 def test_an_export_holds_the_log_in_chunks(spark: SparkSession, log: str, exported: Path) -> None:
     head = len(stored(log))
-    assert [(file.first, file.last, file.rows) for file in existing_manifest(exported).files] == [
+    assert [(file.after + 1, file.up_to, file.rows) for file in lake_at(exported).files] == [
         (1, 200, 200),
         (201, 400, 200),
         (401, head, head - 400),
     ]
     assert events_in(spark.read.parquet(str(exported / "events"))) == stored(log)
+    table = DeltaTable(str(exported))
+    assert sorted(table.to_pyarrow_table()["position"].to_pylist()) == [event.position for event in stored(log)]
+    assert table.history(1)[0]["fencepost.position"] == str(head)
 
 
 def test_positions_and_times_are_stored_as_differences(exported: Path) -> None:
@@ -61,56 +61,10 @@ def test_an_export_goes_on_where_the_last_one_ended(spark: SparkSession, log: st
     with fencepost.open(log) as store:
         store.append([Event("Late") for _ in range(100)])
     done = lake.export(spark, log, str(exported), chunk=200)
-    assert done == lake.Exported(files=2, events=100, upto=len(stored(log)))
+    assert done == lake.Exported(files=2, events=100, up_to=len(stored(log)))
     assert before.items() <= {path: path.stat().st_mtime_ns for path in (exported / "events").iterdir()}.items()
     assert lake.export(spark, log, str(exported), chunk=200).files == 0
     assert lake.verify(spark, str(exported)) == []
-
-
-def test_an_export_that_was_killed_after_a_file_and_before_the_manifest_is_repeated(
-    spark: SparkSession, log: str, exported: Path
-) -> None:
-    manifest = existing_manifest(exported)
-    write_lake_manifest(storage_of(exported), LakeManifest(files=manifest.files[:1]))
-    (exported / manifest.files[2].path).write_bytes(b"torn")
-    lake.export(spark, log, str(exported), chunk=200)
-    assert lake.verify(spark, str(exported)) == []
-    assert [file.sha256 for file in existing_manifest(exported).files] == [file.sha256 for file in manifest.files]
-
-
-def test_what_a_killed_export_has_left_is_found_and_removed(spark: SparkSession, log: str, exported: Path) -> None:
-    """The log has grown since, so that the next export cuts it in another way."""
-    manifest = existing_manifest(exported)
-    write_lake_manifest(storage_of(exported), LakeManifest(files=manifest.files[:2]))
-    (exported / "events" / f".{'0' * 32}").touch()
-    (exported / "events" / "notes.txt").touch()
-    with exporting(storage_of(exported)):
-        assert lake.verify(spark, str(exported)) == [], "a running export would have such files as well"
-    assert [problem.partition(":")[0] for problem in lake.verify(spark, str(exported))] == [
-        f"events/.{'0' * 32}",
-        manifest.files[2].path,
-    ]
-    with fencepost.open(log) as store:
-        store.append([Event("Late")])
-    lake.export(spark, log, str(exported), chunk=200)
-    assert lake.verify(spark, str(exported)) == []
-    assert spark.read.parquet(f"{exported}/events/*.parquet").count() == len(stored(log))
-    assert (exported / "events" / "notes.txt").exists()
-
-
-def test_files_without_a_manifest_are_left_alone(spark: SparkSession, log: str, exported: Path) -> None:
-    (exported / "manifest.json").unlink()
-    with pytest.raises(StoreCorrupt, match=r"no manifest\.json"):
-        lake.export(spark, log, str(exported))
-    assert len(list((exported / "events").glob("*.parquet"))) == 3
-
-
-def test_one_export_runs_at_a_time(
-    spark: SparkSession, log: str, exported: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(exporting_module, "PATIENCE_S", 0.5)
-    with exporting(storage_of(exported)), pytest.raises(StoreUnavailable, match="another process is exporting"):
-        lake.export(spark, log, str(exported))
 
 
 def test_another_log_is_not_mixed_in(spark: SparkSession, exported: Path, empty: str) -> None:
@@ -123,7 +77,7 @@ def test_another_log_is_not_mixed_in(spark: SparkSession, exported: Path, empty:
 def test_a_lake_is_read_like_the_store_that_it_came_from(spark: SparkSession, log: str, exported: Path) -> None:
     query = Query.of(tags={"wallet:w3"}) | Query.of(types={"Odd"})
     with fencepost.open(log) as store:
-        expected = list(store.read(query, after=150, upto=505))
+        expected = list(store.read(query, after=150, up_to=505))
     reader = spark.read.format("fencepost").option("store", f"lake:{exported}").option("partitions", 3)
     assert events_in(reader.load()) == stored(log)
     assert events_in(reader.options(after=150, upTo=505, query=query.to_json()).load()) == expected
@@ -139,46 +93,15 @@ def test_a_lake_is_a_store_that_can_only_be_read(log: str, exported: Path) -> No
             store.append([Event("A")])
 
 
-def test_partitions_of_a_lake_are_balanced_by_its_rows(tmp_path: Path) -> None:
-    """Positions with gaps: the first file has as many events as the second in a hundredth of the positions."""
-    files = tuple(
-        LakeFile(path="x", after=after, upto=upto, first=after + 1, last=upto, rows=100, bytes=0, sha256="")
-        for after, upto in ((0, 100), (100, 10_000))
-    )
-    write_lake_manifest(storage_of(tmp_path), LakeManifest(files=files))
-    scan = LakeScan(str(tmp_path))
-    assert scan.borders(None, Selection(0, 10_000), 4) == [50, 100, 5_050]  # type: ignore[arg-type]
-
-
-def test_row_groups_that_cannot_match_are_never_read(log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "ROW_GROUP_EVENTS", 100)
-    lake_folder = tmp_path / "lake"
-    (lake_folder / "events").mkdir(parents=True)
-    file = writing.write_chunk(StoreScan(Address.parse(log)), storage_of(lake_folder), 0, len(stored(log)))
-    write_lake_manifest(storage_of(lake_folder), LakeManifest(files=(file,)))
-    read: list[int] = []
-    original = pq.ParquetFile.iter_batches
-
-    def watched(self: Any, *args: Any, row_groups: list[int], **kwargs: Any) -> Any:
-        read.extend(row_groups)
-        return original(self, *args, row_groups=row_groups, **kwargs)
-
-    monkeypatch.setattr(pq.ParquetFile, "iter_batches", watched)
-    for selection in (Selection(150, 250), Selection(0, 10**6, types=frozenset({"WalletOpened"}))):
-        bounds = {"after": selection.after, "upto": selection.upto, "types": selection.types}
-        list(read_files(storage_of(lake_folder), ["position"], **bounds))
-    assert read == [1, 2, 0, 1, 2, 3, 4]  # the last group holds nothing but odd ones
-
-
 def damaged(exported: Path, how: str) -> str:
     """Damage the second file; what is then to be said about it."""
-    path = exported / existing_manifest(exported).files[1].path
+    path = exported / lake_at(exported).files[1].path
     if how == "missing":
         path.unlink()
         return "missing"
     if how == "short":
         path.write_bytes(path.read_bytes()[:-1])
-        return "bytes, and the manifest says"
+        return "bytes, and the table's log says"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
@@ -189,16 +112,146 @@ def damaged(exported: Path, how: str) -> str:
 def test_verify_finds_what_is_wrong(spark: SparkSession, exported: Path, how: str) -> None:
     expected = damaged(exported, how)
     (problem,) = lake.verify(spark, str(exported))
-    assert problem.startswith(existing_manifest(exported).files[1].path)
+    assert problem.startswith(lake_at(exported).files[1].path)
     assert expected in problem
 
 
-def test_verify_looks_into_the_files_not_only_at_their_checksums(exported: Path) -> None:
-    (first, *_) = existing_manifest(exported).files
-    assert problem_of(storage_of(exported), first) == ""
-    assert "200 events up to 200" in problem_of(storage_of(exported), msgspec.structs.replace(first, rows=199))
-    shifted = msgspec.structs.replace(first, after=first.first)
-    assert "follows on" in problem_of(storage_of(exported), shifted)
+def test_a_stream_keeps_the_lake_current(spark: SparkSession, log: str, tmp_path: Path) -> None:
+    folder, checkpoint = tmp_path / "lake", str(tmp_path / "checkpoint")
+    for _ in range(2):
+        follow(spark, log, str(folder), checkpoint=checkpoint, availableNow=True).awaitTermination()
+        assert lake_at(folder).up_to == len(stored(log))
+        with fencepost.open(log) as store:
+            store.append([Event("Late")])
+    assert lake.verify(spark, str(folder)) == []
+
+
+def test_times_are_kept_to_the_microsecond(spark: SparkSession, log: str, exported: Path) -> None:
+    seconds = spark.read.parquet(str(exported / "events")).select(F.unix_micros("recorded_at")).collect()
+    assert {row[0] for row in seconds} == {event.raw_recorded_at for event in stored(log)}
+
+
+def test_a_version_of_the_table_is_found_by_position(log: str, tmp_path: Path) -> None:
+    written(log, tmp_path / "lake", 10, 20, 30)
+    for position, last in ((0, 0), (1, 10), (10, 10), (11, 20), (30, 30)):
+        version = lake.table_version(str(tmp_path / "lake"), position)
+        found = DeltaTable(str(tmp_path / "lake"), version=version).to_pyarrow_table()["position"].to_pylist()
+        assert sorted(found) == list(range(1, last + 1))
+    with pytest.raises(InvalidInput, match="position: 31 is above the lake's position, 30"):
+        lake.table_version(str(tmp_path / "lake"), 31)
+
+
+def test_what_a_killed_export_has_left_is_removed_an_hour_later(
+    log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_spark(monkeypatch)
+    folder = tmp_path / "lake"
+    table = written(log, folder, 100).table
+
+    def killed(*args: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(table), "commit", killed)
+        with pytest.raises(SystemExit):
+            lake.export(NO_SPARK, log, str(folder), chunk=200)
+    (folder / "events" / ".draft-abc").mkdir()
+    (folder / "events" / ".draft-abc" / "draft.parquet").touch()
+    (folder / "events" / "notes.txt").touch()
+    before = table.listed("events")
+    assert len(before) == 1 + 2 + 2
+    assert lake_at(folder).up_to == 100
+    lake.export(NO_SPARK, log, str(folder), up_to=100)
+    assert table.listed("events") == before, "they may belong to a process that is alive"
+    for path in before:
+        os.utime(folder / path, (time.time() - 7_200,) * 2)
+    lake.export(NO_SPARK, log, str(folder), chunk=200, compact=False)
+    assert lake.verify(NO_SPARK, str(folder)) == []
+    listed = {file.path for file in lake_at(folder).files}
+    assert set(table.listed("events")) == listed | {"events/notes.txt"}
+    assert not (folder / "events" / ".draft-abc").exists()
+
+
+def test_files_without_their_table_are_left_alone(log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_spark(monkeypatch)
+    table = written(log, tmp_path / "lake", 100).table
+    (tmp_path / "lake" / "_delta_log").rename(tmp_path / "moved")
+    with pytest.raises(StoreCorrupt, match="no _delta_log"):
+        lake.export(NO_SPARK, log, str(tmp_path / "lake"))
+    assert len(table.listed("events")) == 1
+
+
+def overtaken(monkeypatch: pytest.MonkeyPatch, work: Any) -> None:
+    """Let another process commit before the next commit of this one."""
+    plain, done = exports.FileTable.commit, list[int]()
+
+    def commit(self: Any, *args: Any) -> Any:
+        if not done:
+            done.append(1)
+            work()
+        return plain(self, *args)
+
+    monkeypatch.setattr(exports.FileTable, "commit", commit)
+
+
+def test_of_two_exports_one_commits_and_the_other_continues(
+    log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_spark(monkeypatch)
+    folder = str(tmp_path / "lake")
+    written(log, folder, 100)
+    overtaken(monkeypatch, lambda: lake.export(NO_SPARK, log, folder, up_to=300, chunk=100))
+    assert lake.export(NO_SPARK, log, folder, chunk=100) == lake.Exported(3, 211, 511)
+    assert lake.verify(NO_SPARK, folder) == []
+    with fencepost.open(f"lake:{folder}") as kept:
+        assert list(kept.read()) == stored(log)
+
+
+def test_an_export_that_is_always_overtaken_reports_it(
+    log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_spark(monkeypatch)
+    monkeypatch.setattr(exports, "PATIENCE_S", 0.0)
+    written(log, tmp_path / "lake", 100)
+    overtaken(monkeypatch, lambda: lake.export(NO_SPARK, log, str(tmp_path / "lake")))
+    with pytest.raises(fencepost.StoreUnavailable, match="another process has changed this table"):
+        lake.export(NO_SPARK, log, str(tmp_path / "lake"))
+
+
+def test_partitions_of_a_lake_are_balanced_by_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions with gaps: the first file has as many events as the second in a hundredth of the positions."""
+    files = tuple(
+        LakeFile(path="x", after=after, up_to=up_to, rows=100, bytes=0, sha256="")
+        for after, up_to in ((0, 100), (100, 10_000))
+    )
+    nothing: Any = None
+    monkeypatch.setattr(lake_scan, "lake_at", lambda folder: Lake(nothing, nothing, files))
+    assert LakeScan("x").borders(nothing, Selection(0, 10_000), 4) == [50, 100, 5_050]
+
+
+def test_row_groups_that_cannot_match_are_never_read(log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "ROW_GROUP_EVENTS", 100)
+    made = written(log, tmp_path / "lake", len(stored(log)))
+    read: list[int] = []
+    original = pq.ParquetFile.iter_batches
+
+    def watched(self: Any, *args: Any, row_groups: list[int], **kwargs: Any) -> Any:
+        read.extend(row_groups)
+        return original(self, *args, row_groups=row_groups, **kwargs)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", watched)
+    for selection in (Selection(150, 250), Selection(0, 10**6, types=frozenset({"WalletOpened"}))):
+        bounds: Any = {"after": selection.after, "up_to": selection.up_to, "types": selection.types}
+        list(read_files(made, ["position"], **bounds))
+    assert read == [1, 2, 0, 1, 2, 3, 4]  # the last group holds nothing but odd ones
+
+
+def test_verify_looks_into_the_files_not_only_at_their_checksums(log: str, tmp_path: Path) -> None:
+    made = written(log, tmp_path / "lake", 200)
+    (file,) = made.files
+    assert problem_of(made.table, file) == ""
+    assert "200 events up to 200" in problem_of(made.table, msgspec.structs.replace(file, rows=199))
+    assert "follows on" in problem_of(made.table, msgspec.structs.replace(file, after=1))
 
 
 @pytest.mark.parametrize("bit", [0, 2, 5])
@@ -209,94 +262,43 @@ def test_a_flipped_bit_never_gives_other_events(tmp_path: Path, bit: int) -> Non
         store.append(
             [Event("Paid", tags={f"wallet:{number % 7}"}, data=b"%d" % (number * 7919)) for number in range(50)]
         )
-    (folder / "events").mkdir(parents=True)
-    file = writing.write_chunk(StoreScan(Address.parse(log)), storage_of(folder), 0, 50)
-    write_lake_manifest(storage_of(folder), LakeManifest(files=(file,)))
+    (file,) = written(log, folder, 50).files
     whole = (folder / file.path).read_bytes()
     footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")  # on a broken one, pyarrow itself may abort
     expected, refused = stored(log), 0
-    for at in range(footer):
-        flipped = bytearray(whole)
-        flipped[at] ^= 1 << bit
-        (folder / file.path).write_bytes(flipped)
-        try:
-            with LakeScan(str(folder)).open() as store:
+    with LakeScan(str(folder)).open() as store:
+        for at in range(footer):
+            flipped = bytearray(whole)
+            flipped[at] ^= 1 << bit
+            (folder / file.path).write_bytes(flipped)
+            try:
                 assert list(store.read()) == expected
-        except StoreCorrupt:
-            refused += 1
+            except StoreCorrupt:
+                refused += 1
     assert refused > footer / 2
 
 
-def test_a_file_without_checksums_whose_text_is_broken_is_refused(exported: Path) -> None:
-    path = exported / existing_manifest(exported).files[0].path
-    table = pq.read_table(path)
-    broken = pa.array([b"P\xffid"] * table.num_rows).view(pa.string())
-    pq.write_table(table.set_column(1, table.schema.field("type"), broken), path)
-    with LakeScan(str(exported)).open() as store, pytest.raises(StoreCorrupt, match="lake verify"):
-        list(store.read(Query.of(tags={"wallet:w3"})))
+def test_a_table_that_another_program_has_changed_is_refused(
+    log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_spark(monkeypatch)
+    folder = str(tmp_path / "lake")
+    made = written(log, folder, 100, 200)
+    table = DeltaTable(folder)
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert lake_at(folder).digest == made.digest, "a vacuum changes nothing"
+    table.delete("position <= 100")
+    with pytest.raises(StoreCorrupt, match="does not follow on position 0; another program has changed"):
+        lake_at(folder)
+    write_deltalake(folder, table.to_pyarrow_table(), mode="append")
+    assert "another program has changed" in lake.verify(NO_SPARK, folder)[0]
 
 
-def test_verify_says_when_a_file_is_no_file_of_a_lake(spark: SparkSession, exported: Path) -> None:
-    (first, *others) = existing_manifest(exported).files
-    (exported / first.path).write_bytes(b"no Parquet")
-    digest = sha256(b"no Parquet").hexdigest()
-    claimed = msgspec.structs.replace(first, bytes=len(b"no Parquet"), sha256=digest)
-    write_lake_manifest(storage_of(exported), LakeManifest(files=(claimed, *others)))
-    (problem,) = lake.verify(spark, str(exported))
-    assert problem.startswith(f"{first.path}: not a file of a lake")
-
-
-def test_a_manifest_with_a_gap_is_refused(exported: Path) -> None:
-    manifest = existing_manifest(exported)
-    write_lake_manifest(storage_of(exported), LakeManifest(files=(manifest.files[0], manifest.files[2])))
-    with pytest.raises(StoreCorrupt, match="does not follow"):
-        existing_manifest(exported)
-
-
-def test_a_manifest_of_a_newer_format_is_refused(exported: Path) -> None:
-    content = json.loads((exported / "manifest.json").read_text()) | {"format": 99}
-    (exported / "manifest.json").write_text(json.dumps(content))
-    with pytest.raises(FormatUnsupported, match="format 99"):
-        existing_manifest(exported)
-
-
-def test_a_delta_table_over_the_lake_has_the_same_events(spark: SparkSession, log: str, tmp_path: Path) -> None:
-    from deltalake import DeltaTable
-
-    folder = tmp_path / "lake"
-    lake.export(spark, log, str(folder), chunk=200, upto=450, delta=True)
-    lake.export(spark, log, str(folder), chunk=200, delta=True)
-    table = DeltaTable(str(folder / "events"))
-    assert table.version() == 2  # made, then one transaction an export
-    assert sorted(table.to_pyarrow_table()["position"].to_pylist()) == [event.position for event in stored(log)]
-    lake.export(spark, log, str(folder), delta=True)
-    assert DeltaTable(str(folder / "events")).version() == 2
-
-
-def test_an_iceberg_table_over_the_lake_has_the_same_events(spark: SparkSession, log: str, tmp_path: Path) -> None:
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    folder = tmp_path / "lake"
-    lake.export(spark, log, str(folder), chunk=200, upto=450, iceberg=True)
-    lake.export(spark, log, str(folder), chunk=200, iceberg=True)
-    home = folder / "iceberg"
-    catalog = SqlCatalog("fencepost", uri=f"sqlite:///{home / 'catalog.db'}", warehouse=f"file://{home}")
-    rows = catalog.load_table("fencepost.events").scan().to_arrow()
-    catalog.close()
-    assert sorted(rows["position"].to_pylist()) == [event.position for event in stored(log)]
-
-
-def test_a_stream_keeps_the_lake_current(spark: SparkSession, log: str, tmp_path: Path) -> None:
-    folder, checkpoint = tmp_path / "lake", str(tmp_path / "checkpoint")
-    for _ in range(2):
-        follow(spark, log, str(folder), checkpoint=checkpoint, availableNow=True).awaitTermination()
-        assert existing_manifest(folder).upto == len(stored(log))
-        with fencepost.open(log) as store:
-            store.append([Event("Late")])
-    assert lake.verify(spark, str(folder)) == []
-
-
-def test_times_are_kept_to_the_microsecond(spark: SparkSession, log: str, exported: Path) -> None:
-    seconds = spark.read.parquet(str(exported / "events")).select(F.unix_micros("recorded_at")).collect()
-    assert {row[0] for row in seconds} == {event.raw_recorded_at for event in stored(log)}
-    assert os.path.exists(exported / "manifest.json")
+def test_filters_of_other_engines_find_every_row(log: str, tmp_path: Path) -> None:
+    """deltalake's dataset, which DuckDB and Polars use too, excludes files by the statistics in the table's log."""
+    written(log, tmp_path / "lake", 200, 511)
+    dataset = DeltaTable(str(tmp_path / "lake")).to_pyarrow_dataset()
+    for column, value in (("type", "WalletOpened"), ("position", 207), ("append_first", None)):
+        found = dataset.to_table(filter=pc.is_null(pc.field(column)) if value is None else pc.field(column) == value)
+        expected = [event for event in stored(log) if value is None or getattr(event, column) == value]
+        assert found.num_rows == len(expected) > 0

@@ -12,7 +12,7 @@ from tests.spark.conftest import stored
 
 import fencepost
 from fencepost import Event
-from fencepost.engines.lake.files import existing_manifest
+from fencepost.spark.lake_engine.files import lake_at
 
 pytestmark = pytest.mark.usefixtures("spark")  # which the command finds, uses, and leaves running
 
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.usefixtures("spark")  # which the command finds, uses, 
 def test_export_verify_and_restore(cli: Cli, log: str, tmp_path: Path, spark: SparkSession) -> None:
     folder, copy = str(tmp_path / "lake"), str(tmp_path / "copy.db")
     head = len(stored(log))
-    exported = cli("lake", "export", log, folder, "--chunk", "200", "--upto", "450")
-    assert exported.lines == [{"folder": folder, "files": 3, "events": 450, "upto": 450}]
-    assert cli("lake", "export", log, folder, "--chunk", "200").lines[0]["upto"] == head
+    exported = cli("lake", "export", log, folder, "--chunk", "200", "--up-to", "450")
+    assert exported.lines == [{"folder": folder, "files": 3, "events": 450, "up_to": 450}]
+    assert cli("lake", "export", log, folder, "--chunk", "200").lines[0]["up_to"] == head
     assert cli("lake", "verify", folder).lines == [{"problems": []}]
     assert cli("lake", "restore", folder, copy).lines == [{"head": head}]
     assert stored(copy) == stored(log)
@@ -32,10 +32,10 @@ def test_export_verify_and_restore(cli: Cli, log: str, tmp_path: Path, spark: Sp
 def test_follow_and_compact(cli: Cli, log: str, tmp_path: Path) -> None:
     folder = str(tmp_path / "lake")
     head = len(stored(log))
-    for upto in (100, 200, 300):
-        cli("lake", "export", log, folder, "--chunk", "1000", "--upto", str(upto))
+    for up_to in (100, 200, 300):
+        cli("lake", "export", log, folder, "--chunk", "1000", "--up-to", str(up_to))
     followed = cli("lake", "follow", log, folder, "--once", "--chunk", "1000")
-    assert followed.lines == [{"folder": folder, "upto": head}]
+    assert followed.lines == [{"folder": folder, "up_to": head}]
     compacted = cli("lake", "compact", folder, "--chunk", "300", "--retain-hours", "0")
     assert compacted.lines == [{"folder": folder, "files_before": 4, "files": 2}]
     assert cli("lake", "verify", folder).lines == [{"problems": []}]
@@ -53,7 +53,7 @@ def test_what_is_said_to_people(cli: Cli, log: str, tmp_path: Path) -> None:
 def test_an_unsound_lake_is_exit_code_4(cli: Cli, log: str, tmp_path: Path) -> None:
     folder = tmp_path / "lake"
     cli("lake", "export", log, str(folder))
-    (folder / existing_manifest(folder).files[0].path).unlink()
+    (folder / lake_at(folder).files[0].path).unlink()
     ran = cli("lake", "verify", str(folder))
     assert ran.code == 4
     assert "missing" in ran.lines[0]["problems"][0]

@@ -7,17 +7,14 @@ from tempfile import TemporaryDirectory
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.spark.lakes import written
 
 import fencepost
 from fencepost import Event, Query, SequencedEvent
-from fencepost.address import Address
 from fencepost.buckets import matches
-from fencepost.engines.lake.files import LakeManifest, write_lake_manifest
-from fencepost.engines.lake.paths import storage_of
-from fencepost.spark.lake import writing
+from fencepost.spark.lake import writer
 from fencepost.spark.scanning import Selection
 from fencepost.spark.scanning.lake import LakeScan
-from fencepost.spark.scanning.store import StoreScan
 from fencepost.testing import strategies
 
 ROW_GROUP_EVENTS = 4  # so that the statistics of a row group exclude it now and then
@@ -29,9 +26,7 @@ def exported(log: list[Event], folder: Path) -> list[SequencedEvent]:
     with fencepost.open(address) as store:
         store.append(log)
         stored = list(store.read())
-    (folder / "events").mkdir()
-    file = writing.write_chunk(StoreScan(Address.parse(address)), storage_of(folder), 0, len(log))
-    write_lake_manifest(storage_of(folder), LakeManifest(files=(file,)))
+    written(address, folder / "lake", len(log))
     return stored
 
 
@@ -44,12 +39,12 @@ def exported(log: list[Event], folder: Path) -> list[SequencedEvent]:
 def test_a_lake_is_scanned_for_what_matches(log: list[Event], asked: list[Query], types: frozenset[str] | None) -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
-        before, writing.ROW_GROUP_EVENTS = writing.ROW_GROUP_EVENTS, ROW_GROUP_EVENTS
+        before, writer.ROW_GROUP_EVENTS = writer.ROW_GROUP_EVENTS, ROW_GROUP_EVENTS
         try:
             stored = exported(log, folder)
         finally:
-            writing.ROW_GROUP_EVENTS = before
-        scan = LakeScan(str(folder))
+            writer.ROW_GROUP_EVENTS = before
+        scan = LakeScan(str(folder / "lake"))
         for query in asked:
             matching = [event.position for event in stored if matches(event, query)]
             assert positions(scan, Selection(0, len(log), query)) == matching

@@ -100,7 +100,7 @@ def test_an_event_that_matches_an_item_has_one_of_its_keys(
 def test_queries_in_a_frame_have_ranges(spark: SparkSession, log: str) -> None:
     query = Query.of(types={"WalletOpened"}).to_json()
     queries = spark.createDataFrame(
-        [("a", query, 10, 20), ("b", query, None, 5)], "query_id string, query string, after long, upto long"
+        [("a", query, 10, 20), ("b", query, None, 5)], "query_id string, query string, after long, up_to long"
     )
     found = match(events(spark, log), queries).collect()
     opened = [event.position for event in stored(log) if event.type == "WalletOpened"]

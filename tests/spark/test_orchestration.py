@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 import pytest
+from examples.wallet.domain import DepositMade, WalletOpened
 from pyspark.sql import SparkSession
 
 import fencepost
 from fencepost.cli.app import COMMANDS, Commands
 from fencepost.decisions import encode
-from fencepost.demos.wallet.domain import DepositMade, WalletOpened
 
 FOLDER = Path(__file__).parents[2] / "examples" / "orchestration"
 CRON_LINE = re.compile(r"((?:[\d*/,-]+\s+){5})(.+)")

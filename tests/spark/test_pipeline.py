@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from examples.wallet import pipeline as wallets
+from examples.wallet.domain import Balance, DepositMade, MoneyTransferred, WalletOpened, WithdrawalMade
 from pyspark.sql import SparkSession
 
 import fencepost
 from fencepost import InvalidInput, Query, StoreError
 from fencepost.decisions import encode, project
-from fencepost.demos.wallet import pipeline as wallets
-from fencepost.demos.wallet.domain import Balance, DepositMade, MoneyTransferred, WalletOpened, WithdrawalMade
 from fencepost.spark import pipeline
 
 
@@ -124,7 +124,7 @@ def test_a_module_is_found_by_name_or_file_and_must_have_a_pipeline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert pipeline.load("fencepost.demos.wallet.pipeline") is wallets
+    assert pipeline.load("examples.wallet.pipeline") is wallets
     (tmp_path / "my_pipeline.py").write_text("def pipeline(spark, store, folder, trigger): return []\n")
     assert pipeline.load(str(tmp_path / "my_pipeline.py")).pipeline(None, "", "", {}) == []
     (tmp_path / "no_pipeline.py").write_text("x = 1\n")
@@ -137,3 +137,28 @@ def test_a_module_is_found_by_name_or_file_and_must_have_a_pipeline(
     ]:
         with pytest.raises(InvalidInput, match=problem):
             pipeline.load(name)
+
+
+class BusyQuery:
+    """A query on a store that others append to all the time: there is always a next batch."""
+
+    isActive = True
+    recentProgress: tuple[Any, ...] = ()
+
+    def __init__(self) -> None:
+        self.status = {"isTriggerActive": True, "isDataAvailable": True, "message": "Processing new data"}
+        self.lastProgress: object = None
+
+
+def test_the_next_query_is_started_although_the_one_before_never_catches_up(spark: SparkSession) -> None:
+    query: Any = BusyQuery()
+    running = pipeline.Run(spark, [pipeline.QueryProgress("busy", query)])
+    looks: list[int] = []
+
+    def watch(run: pipeline.Run) -> None:
+        looks.append(1)
+        query.lastProgress = "a batch" if len(looks) == 2 else None if len(looks) < 2 else query.lastProgress
+        assert len(looks) < 10, "it starves"
+
+    pipeline._follow(running, watch, once=False)
+    assert len(looks) == 2, "it has waited for the first batch"

@@ -95,7 +95,7 @@ def test_a_fold_of_a_dataframe_ends_where_the_dataframe_does(spark: SparkSession
         frame = spark.read.format("fencepost").option("store", log).load()
         count = frame.count()
         rows = fold(spark, frame, Purse, by="purse_id").collect()
-    assert {row["upto"] for row in rows} == {count}
+    assert {row["up_to"] for row in rows} == {count}
     assert all(row["position"] <= count for row in rows)
 
 
@@ -107,16 +107,16 @@ def test_several_reads_share_a_snapshot(spark: SparkSession, log: str, tmp_path:
         counted = {
             "events": events(spark, prefix).count(),
             "options": spark.read.format("fencepost").options(**prefix.options).load().count(),
-            "an earlier end": events(spark, prefix, upto=10).count() + prefix.upto - 10,
-            "an end above it": events(spark, prefix, upto=prefix.upto + 1_000).count(),
+            "an earlier end": events(spark, prefix, up_to=10).count() + prefix.up_to - 10,
+            "an end above it": events(spark, prefix, up_to=prefix.up_to + 1_000).count(),
             "audit": fencepost.spark.audit(spark, prefix).events,
             "lake": lake.export(spark, prefix, str(tmp_path / "lake")).events,
-            "fold": fold(spark, prefix, Purse, by="purse_id").agg(F.max("upto")).collect()[0][0],
+            "fold": fold(spark, prefix, Purse, by="purse_id").agg(F.max("up_to")).collect()[0][0],
         }
-    assert counted == dict.fromkeys(counted, prefix.upto)
+    assert counted == dict.fromkeys(counted, prefix.up_to)
 
 
-def test_an_option_upto_above_the_head_does_not_let_a_dataframe_grow(spark: SparkSession, log: str) -> None:
+def test_an_option_up_to_above_the_head_does_not_let_a_dataframe_grow(spark: SparkSession, log: str) -> None:
     frame = spark.read.format("fencepost").option("store", log).option("upTo", 10**6).load()
     with fencepost.open(log) as store:
         store.append(transfer(0))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
-from tests.consumers.conftest import place, postgres_url  # noqa: F401  the fixtures
+from tests.consumers.conftest import place  # noqa: F401  a fixture
 from tests.consumers.places import Place, counting, eventually
 from tests.spark.purses import Added, Broken, Diary, Moved, Numbered, Opened, Paid, Pair, Purse, Ticked
 
@@ -113,14 +113,14 @@ def test_the_table_is_that_of_a_fold_in_the_process(
         assert verify(model, store) is None
 
 
-def test_upto_bounds_the_rebuild_and_the_consumer_does_the_rest(spark: SparkSession, tmp_path: Path) -> None:
+def test_up_to_bounds_the_rebuild_and_the_consumer_does_the_rest(spark: SparkSession, tmp_path: Path) -> None:
     path, into = str(tmp_path / "log.db"), str(tmp_path / "views.db")
     with fencepost.open(path) as store:
         fill(store, 60)
         model = ReadModel(Purse, into=into, table="rows")
         rows: list[int] = []
-        assert rebuild(spark, model, path, upto=40, on_progress=rows.append) == 40
-        assert rebuild(spark, model, path, upto=30) == 40  # it has reached more already
+        assert rebuild(spark, model, path, up_to=40, on_progress=rows.append) == 40
+        assert rebuild(spark, model, path, up_to=30) == 40  # it has reached more already
         with counting(store) as handled, start(store, model):
             model.wait_for(store, 60)
         assert handled() == 20

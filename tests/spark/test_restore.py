@@ -6,14 +6,14 @@ import hashlib
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.conftest import append_each, stored, wallet_events
-from tests.support.postgres import PostgresServer
+from tests.spark.conftest import append_each, wallet_events
+from tests.spark.lakes import written
+from tests.support.postgres import new_database
 
 import fencepost
 from fencepost import (
@@ -26,14 +26,9 @@ from fencepost import (
     StoreCorrupt,
     StoreError,
 )
-from fencepost.address import Address
-from fencepost.engines.lake.files import LakeManifest, existing_manifest, write_lake_manifest
-from fencepost.engines.lake.paths import storage_of
-from fencepost.engines.sqlite import verify
+from fencepost.engine import recorded, restore, verify
 from fencepost.spark import lake
-from fencepost.spark.lake import exporting
 from fencepost.spark.scanning.lake import LakeScan
-from fencepost.spark.scanning.store import StoreScan
 
 SOURCE = str(Path(fencepost.__file__).parents[1])
 
@@ -41,17 +36,17 @@ SOURCE = str(Path(fencepost.__file__).parents[1])
 KILLED = """
 import os, signal, sys
 import fencepost
-from fencepost.engines.sqlite import committing
+from fencepost.engines.sqlite import committer
 from fencepost.spark import lake
-from fencepost.spark.lake import restoring
+from fencepost.spark.lake import restoration
 
 def kill(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 at = int(sys.argv[3])
-restoring.PART_EVENTS = 100
+restoration.PART_EVENTS = 100
 if at == 0:
-    committing.insert_records = kill
+    committer.insert_recorded_appends = kill
 lake.restore(sys.argv[1], fencepost.open(sys.argv[2]), on_progress=lambda done, _: kill() if done == at else None)
 """
 
@@ -84,7 +79,7 @@ def digest(store: EventStore) -> str:
     sums = hashlib.sha256()
     for event in store.read():
         sums.update(repr(event.stored).encode())
-    for append in store.recorded():
+    for append in recorded(store):
         sums.update(repr(append).encode())
     return sums.hexdigest()
 
@@ -95,17 +90,11 @@ def expected(recorded_log: str) -> str:
         return digest(store)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
-
-
 @pytest.mark.parametrize("engine", ["memory", "sqlite", "postgres"])
 def test_a_lake_comes_back_with_every_column_as_it_was(
-    engine: str, folder: Path, expected: str, tmp_path: Path, server: PostgresServer
+    engine: str, folder: Path, expected: str, tmp_path: Path, postgres_url: str
 ) -> None:
-    addresses = {"memory": "memory:", "sqlite": str(tmp_path / "new.db"), "postgres": server.url()}
+    addresses = {"memory": "memory:", "sqlite": str(tmp_path / "new.db"), "postgres": new_database(postgres_url)}
     seen: list[tuple[int, int]] = []
     with fencepost.open(addresses[engine], create=True) as store:
         head = lake.restore(str(folder), store, on_progress=lambda done, all: seen.append((done, all)))
@@ -117,8 +106,8 @@ def test_a_lake_comes_back_with_every_column_as_it_was(
 
 def test_what_is_in_the_lake_of_recorded_appends_is_what_the_store_says(recorded_log: str, folder: Path) -> None:
     with fencepost.open(recorded_log) as store, LakeScan(str(folder)).open() as kept:
-        assert list(kept.recorded()) == list(store.recorded())
-        assert list(kept.recorded(after=505, upto=700)) == list(store.recorded(after=505, upto=700))
+        assert list(recorded(kept)) == list(recorded(store))
+        assert list(recorded(kept, after=505, up_to=700)) == list(recorded(store, after=505, up_to=700))
 
 
 def test_a_restored_file_is_sound_and_goes_on(folder: Path, tmp_path: Path) -> None:
@@ -152,7 +141,7 @@ def test_a_store_with_another_beginning_is_refused(folder: Path, tmp_path: Path)
         events = stored_events(folder, 300)
         seventh = events[6]
         events[6] = SequencedEvent(7, "Another", seventh.tags, seventh.data, seventh.recorded_at, seventh.id)
-        store.restore(events)
+        restore(store, events)
         with pytest.raises(InvalidInput, match="position 7 differs from the lake's"):
             lake.restore(str(folder), store)
         assert store.head() == 300
@@ -160,51 +149,24 @@ def test_a_store_with_another_beginning_is_refused(folder: Path, tmp_path: Path)
 
 def stored_events(folder: Path, count: int) -> list[fencepost.SequencedEvent]:
     with LakeScan(str(folder)).open() as kept:
-        return list(kept.read(upto=count))
+        return list(kept.read(up_to=count))
 
 
-@pytest.mark.parametrize("kind", ["events", "appends"])
-def test_a_damaged_lake_restores_nothing(log: str, tmp_path: Path, kind: str) -> None:
-    source = tmp_path / "source.db"
+def test_a_damaged_lake_restores_nothing(tmp_path: Path) -> None:
+    source = str(tmp_path / "source.db")
     with fencepost.open(source, record_conditions=True) as store:
         for _ in range(30):
             store.append([Event("A")])
-    (tmp_path / "lake").mkdir()
-    files = tuple(
-        exporting.write_chunk(StoreScan(Address.parse(str(source))), storage_of(tmp_path / "lake"), at, at + 10)
-        for at in (0, 10, 20)
-    )
-    write_lake_manifest(storage_of(tmp_path / "lake"), LakeManifest(files=files))
-    damaged = files[2].path if kind == "events" else files[2].appends.path  # type: ignore[union-attr]
-    content = bytearray((tmp_path / "lake" / damaged).read_bytes())
+    lake_path = tmp_path / "lake" / written(source, tmp_path / "lake", 10, 20, 30).files[2].path
+    content = bytearray(lake_path.read_bytes())
     content[len(content) // 2] ^= 1
-    (tmp_path / "lake" / damaged).write_bytes(content)
+    lake_path.write_bytes(content)
     with fencepost.open("memory:") as store:
         with pytest.raises(StoreCorrupt, match="SHA-256"):
             lake.restore(str(tmp_path / "lake"), store)
         assert store.head() == 0
 
 
-def test_verify_looks_at_the_recorded_appends_too(spark: SparkSession, recorded_log: str, tmp_path: Path) -> None:
-    folder = tmp_path / "lake"
-    lake.export(spark, recorded_log, str(folder))
-    assert lake.verify(spark, str(folder)) == []
-    (file,) = existing_manifest(folder).files
-    assert file.appends is not None
-    assert file.appends.rows == 62
-    (folder / file.appends.path).unlink()
-    (problem,) = lake.verify(spark, str(folder))
-    assert problem.endswith(f"{file.appends.path}: missing")
-
-
-def test_a_log_that_was_not_recorded_has_no_files_of_appends(spark: SparkSession, log: str, tmp_path: Path) -> None:
-    lake.export(spark, log, str(tmp_path / "lake"))
-    assert not (tmp_path / "lake" / "appends").exists()
-    with fencepost.open("memory:") as store:
-        lake.restore(str(tmp_path / "lake"), store)
-        assert list(store.read()) == stored(log)
-
-
 def test_a_store_that_gives_positions_of_its_own_refuses(folder: Path) -> None:
     with LakeScan(str(folder)).open() as store, pytest.raises(StoreError, match="assigns positions itself"):
-        store.restore([])
+        restore(store, [])

@@ -73,10 +73,10 @@ def holds(filter: Filter, event: dict[str, Any]) -> bool:
 def selects(selection: Selection, event: dict[str, Any]) -> bool:
     at = encode_moment(event["recorded_at"])
     return (
-        selection.after < event["position"] <= selection.upto
+        selection.after < event["position"] <= selection.up_to
         and (selection.types is None or event["type"] in selection.types)
         and (selection.recorded_from is None or selection.recorded_from <= at)
-        and (selection.recorded_upto is None or at <= selection.recorded_upto)
+        and (selection.recorded_up_to is None or at <= selection.recorded_up_to)
     )
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import fencepost.spark
 from fencepost import InvalidInput
-from fencepost.spark.session import java
+from fencepost.spark.spark_session import java
 
 
 def test_the_session_knows_the_source_and_speaks_to_nobody(spark: SparkSession) -> None:

@@ -63,10 +63,10 @@ def test_partitions_of_a_query_hold_about_as_many_matches_each(spark: SparkSessi
     assert sorted(row["count"] for row in counts) == [10, 10, 10, 10]
 
 
-@pytest.mark.parametrize(("after", "upto"), [(5, 5), (5, 100), (509, 10_000)])
-def test_after_and_upto_bound_the_positions(spark: SparkSession, log: str, after: int, upto: int) -> None:
-    read = events_in(load(spark, log, after=after, upTo=upto))
-    assert read == [event for event in stored(log) if after < event.position <= upto]
+@pytest.mark.parametrize(("after", "up_to"), [(5, 5), (5, 100), (509, 10_000)])
+def test_after_and_up_to_bound_the_positions(spark: SparkSession, log: str, after: int, up_to: int) -> None:
+    read = events_in(load(spark, log, after=after, upTo=up_to))
+    assert read == [event for event in stored(log) if after < event.position <= up_to]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_after_and_upto_bound_the_positions(spark: SparkSession, log: str, after
 )
 def test_a_query_is_answered_as_the_store_answers_it(spark: SparkSession, log: str, query: Query) -> None:
     with fencepost.open(log) as store:
-        expected = list(store.read(query, after=3, upto=512))
+        expected = list(store.read(query, after=3, up_to=512))
     assert events_in(load(spark, log, query=query.to_json(), after=3, upTo=512, partitions=3)) == expected
 
 
@@ -97,7 +97,7 @@ def test_data_can_be_read_as_a_variant(spark: SparkSession, log: str) -> None:
     frame = load(spark, log, "position long, data variant", upTo=10)
     amounts = frame.select("position", F.expr("variant_get(data, '$.amount', 'int')")).orderBy("position").collect()
     with fencepost.open(log) as store:
-        assert [row[1] for row in amounts] == [int(event.data[11:-1]) for event in store.read(upto=10)]
+        assert [row[1] for row in amounts] == [int(event.data[11:-1]) for event in store.read(up_to=10)]
 
 
 def test_a_position_can_be_read_as_a_decimal(spark: SparkSession, log: str) -> None:
@@ -151,8 +151,8 @@ def test_filters_are_not_taken_unless_asked_for() -> None:
 def test_the_python_way_of_reading_is_the_same(spark: SparkSession, log: str) -> None:
     query = Query.of(tags={"wallet:w3"})
     with fencepost.open(log) as store:
-        expected = list(store.read(query, after=2, upto=400))
-    assert events_in(events(spark, log, query=query, after=2, upto=400)) == expected
+        expected = list(store.read(query, after=2, up_to=400))
+    assert events_in(events(spark, log, query=query, after=2, up_to=400)) == expected
     assert events(spark, log, columns="type string").columns == ["type"]
 
 

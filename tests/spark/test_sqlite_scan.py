@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.sqlite.test_damage import flip
 
 import fencepost
 from fencepost import Event
@@ -96,3 +97,43 @@ def test_a_lock_that_lasts_is_named_as_the_problem(locked: tuple[Path, sqlite3.C
     connection.close()
     assert "another process has held a lock on the file for more than 0.1 s; try again" in done.stderr
     assert "every machine" not in done.stderr
+
+
+def test_a_damaged_page_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    with fencepost.open(path) as store:
+        store.append([Event("Small", data=b"content %d " % number) for number in range(200)])
+    page = flip(path, b"content 150 ", 3)
+    assert f"StoreCorrupt: {path}: page {page} does not agree with the checksum" in scanned(path).stderr
+
+
+BOTH_LIBRARIES = """
+import sys
+import fencepost
+from adbc_driver_sqlite import dbapi
+from fencepost.spark.scanning import sqlite
+
+def by_driver():
+    sqlite._check_pages(dbapi)
+    with dbapi.connect(f"file:{sys.argv[1]}?mode=ro") as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM events")
+        return cursor.fetchall()[0][0]
+
+def by_apsw():
+    with fencepost.open(sys.argv[1]) as store:
+        store.append([fencepost.Event("T")])
+        return store.head()
+
+for call in sys.argv[2:]:
+    print(globals()[call](), end=" ")
+"""
+
+
+@pytest.mark.parametrize("calls", [("by_driver", "by_apsw", "by_driver"), ("by_apsw", "by_driver", "by_apsw")])
+def test_the_driver_and_the_store_check_pages_in_one_process(tmp_path: Path, calls: tuple[str, ...]) -> None:
+    """Each has an SQLite of its own. They shared the extension's variables, and the second one crashed."""
+    path = str(tmp_path / "store.db")
+    with fencepost.open(path) as store:
+        store.append([Event("T")])
+    ran = subprocess.run([sys.executable, "-c", BOTH_LIBRARIES, path, *calls], capture_output=True, text=True)
+    assert ran.stdout.split() == (["1", "2", "2"] if calls[0] == "by_driver" else ["2", "2", "3"]), ran.stderr

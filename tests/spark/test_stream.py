@@ -58,7 +58,7 @@ def test_with_a_query_a_batch_is_so_many_matching_events(log: str) -> None:
     query = Query.of(tags={"wallet:w3"})
     with fencepost.open(log) as store:
         matching = [event.position for event in store.read(query)]
-    ends = [upto for _, upto in batches(log, maxEventsPerTrigger="10", query=query.to_json())]
+    ends = [up_to for _, up_to in batches(log, maxEventsPerTrigger="10", query=query.to_json())]
     assert ends == [*matching[9:-1:10], len(stored(log))]
 
 
@@ -69,7 +69,7 @@ def test_a_batch_that_is_planned_again_is_the_same_events(log: str) -> None:
         store.append([Event("Late")])
     again = reader(log).partitions(offset(100), offset(300))
     assert planned == again
-    assert [(part.selection.after, part.selection.upto) for part in again if isinstance(part, Partition)] == [
+    assert [(part.selection.after, part.selection.up_to) for part in again if isinstance(part, Partition)] == [
         (100, 300)
     ]
     stream.stop()

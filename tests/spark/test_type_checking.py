@@ -51,7 +51,7 @@ def test_it_names_the_first_events_that_cannot_be_decoded(spark: SparkSession, l
 
 
 def test_it_decodes_a_range_and_a_sample(spark: SparkSession, log: str) -> None:
-    assert check_on_spark(spark, log, CLASSES, after=2, upto=5).decoded == {"Added": 2, "Moved": 0, "Opened": 0}
+    assert check_on_spark(spark, log, CLASSES, after=2, up_to=5).decoded == {"Added": 2, "Moved": 0, "Opened": 0}
     assert check_on_spark(spark, log, CLASSES, sample=7).decoded == {"Added": 9, "Moved": 5, "Opened": 0}
 
 

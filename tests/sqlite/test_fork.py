@@ -37,7 +37,7 @@ def types_in(path: Path) -> list[str]:
 
 def test_a_child_may_not_use_a_store_or_open_a_file_that_its_parent_has_open(play: Scenario, path: Path) -> None:
     *refused, ended, parent = play("with_an_open_store")
-    assert len(refused) == 11
+    assert len(refused) == 10
     for said in refused:
         assert said.startswith("StoreClosed")
         assert REMEDY in said

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -10,14 +13,14 @@ from uuid import UUID
 import apsw
 import pytest
 from tests.sqlite import starter
-from tests.sqlite.outside import outside
+from tests.sqlite.outside import foreign, outside
 from tests.support.processes import Child
 from tests.support.thorough import times
 
 import fencepost
 from fencepost import Event, EventStore, FormatUnsupported, StoreUnavailable
-from fencepost.engines.sqlite import files
-from fencepost.engines.sqlite.layout import CONTENT_COLUMNS, AppendRow, CheckpointRow, EventRow
+from fencepost.engines.sqlite import backup, files
+from fencepost.engines.sqlite.layout import COLUMNS, AppendRow, EventRow, RecordRow
 
 BLOCKED_S = 0.3  # a thread that has not opened the file by then is waiting
 ROUNDS = times(4, thorough=12)
@@ -30,9 +33,7 @@ def test_a_file_is_made_and_found_again_with_what_was_stored(path: Path) -> None
         assert [event.data for event in store.read()] == [b"1"]
 
 
-@pytest.mark.parametrize(
-    ("table", "row"), [("events", EventRow), ("appends", AppendRow), ("checkpoints", CheckpointRow)]
-)
+@pytest.mark.parametrize(("table", "row"), [("events", EventRow), ("appends", AppendRow), ("records", RecordRow)])
 def test_the_layout_names_the_columns_of_the_table_in_their_order(path: Path, table: str, row: type[EventRow]) -> None:
     with fencepost.open(path, record_conditions=True):
         columns = [name for (name,) in outside(path, f"SELECT name FROM pragma_table_info('{table}')")]
@@ -44,25 +45,47 @@ def test_an_event_takes_the_columns_of_its_row_in_their_order(path: Path) -> Non
         store.append([Event("Opened", data=b"1", tags={"a"}, id=UUID(int=7), metadata={"by": "ada"})])
         (event,) = store.read()
         with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
-            (row,) = connection.execute(f"SELECT {CONTENT_COLUMNS} FROM events")
+            (row,) = connection.execute(f"SELECT {COLUMNS} FROM events")
     assert event.stored == row
 
 
 def test_the_file_says_what_it_is_and_can_be_read_with_any_sqlite_tool(path: Path) -> None:
     with fencepost.open(path) as store:
         store.append([Event("Opened", data=b'{"a": 1}', tags={"b", "a"}, metadata={"by": "me"})])
-    assert outside(path, "PRAGMA application_id") == [[0x46504F53]]
-    assert outside(path, "PRAGMA user_version") == [[2]]
-    assert outside(path, "PRAGMA journal_mode") == [["wal"]]
+    assert foreign(path, "PRAGMA application_id") == [[0x46504F53]]
+    assert foreign(path, "PRAGMA user_version") == [[3]]
+    assert foreign(path, "PRAGMA journal_mode") == [["wal"]]
     columns = "SELECT position, type, tags, CAST(data AS TEXT), id, metadata FROM events"
-    assert outside(path, columns) == [[1, "Opened", '["a","b"]', '{"a": 1}', None, '{"by":"me"}']]
+    assert foreign(path, columns) == [[1, "Opened", '["a","b"]', '{"a": 1}', None, '{"by":"me"}']]
 
 
-def test_a_newer_format_is_refused_and_says_to_upgrade(path: Path) -> None:
+@pytest.mark.parametrize(("number", "remedy"), [(4, "upgrade Fencepost"), (2, "export it with the version")])
+def test_another_format_is_refused_with_what_to_do(path: Path, number: int, remedy: str) -> None:
     fencepost.open(path).close()
-    outside(path, "PRAGMA user_version = 3")
-    with pytest.raises(FormatUnsupported, match=r"format 3.*upgrade Fencepost"):
+    outside(path, f"PRAGMA user_version = {number}")
+    with pytest.raises(FormatUnsupported, match=rf"format {number}.*{remedy}"):
         fencepost.open(path)
+
+
+def test_pages_end_in_room_for_checksums_also_those_of_a_backup(path: Path, tmp_path: Path) -> None:
+    with fencepost.open(path) as store:
+        store.append([Event("Opened")])
+    backup(path, tmp_path / "copy.db")
+    assert [file.read_bytes()[20] for file in (path, tmp_path / "copy.db")] == [8, 8]
+
+
+def test_an_installation_without_the_extension_says_what_to_install(tmp_path: Path) -> None:
+    program = "import sys; sys.modules['apsw.sqlite_extra'] = None; import fencepost; fencepost.open(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "s.db"], capture_output=True, text=True, check=False
+    )
+    assert re.search("StoreUnavailable: .*cksumvfs.*pip install --force-reinstall apsw", done.stderr)
+
+
+def test_other_connections_of_the_process_keep_their_default(path: Path) -> None:
+    default = apsw.vfs_names()[0]
+    fencepost.open(path).close()
+    assert apsw.vfs_names()[0] == default != "cksmvfs"
 
 
 def test_another_applications_sqlite_file_is_refused_and_left_as_it_is(path: Path) -> None:

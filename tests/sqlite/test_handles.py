@@ -27,8 +27,9 @@ from fencepost import (
     StoreError,
 )
 from fencepost.buckets import matches
-from fencepost.core.judging import Append, Ledger, Verdict, judge
-from fencepost.engines.sqlite import SqliteEngine, committing, fetching, ledger, sizes, verify
+from fencepost.core.verdicts import Append, Ledger, Verdict, judge
+from fencepost.engine import engine_of
+from fencepost.engines.sqlite import SqliteEngine, committer, event_rows, ledger, sizes, verify
 from fencepost.engines.sqlite.short_reads import Read, ShortReads
 from fencepost.engines.sqlite.sizes import KEPT_BYTES
 from fencepost.engines.sqlite.tail import Tail
@@ -46,7 +47,7 @@ def tagged(tag: str, count: int = 1) -> list[Event]:
 
 
 def sqlite_of(store: EventStore) -> SqliteEngine:
-    engine = store.engine
+    engine = engine_of(store)
     assert isinstance(engine, SqliteEngine)
     return engine
 
@@ -159,7 +160,7 @@ def test_a_checkpoint_that_is_moved_between_judging_and_storing_is_not_moved_bac
             rivals[0].join(BLOCKED_S)
         return verdicts
 
-    monkeypatch.setattr(committing, "judge", judge_slowly)
+    monkeypatch.setattr(committer, "judge", judge_slowly)
     one.append([], checkpoint=("consumer", 6))
     rivals[0].join()
     assert one.checkpoint("consumer") == 7
@@ -218,7 +219,7 @@ async def test_a_reading_of_large_events_is_not_done_on_the_event_loop(
 
     async def count(limit: int | None) -> int:
         begun = await sqlite_of(store).begin_async(
-            A, after=0, upto=None, limit=limit, backwards=False, in_thread=in_thread
+            A, after=0, up_to=None, limit=limit, backwards=False, in_thread=in_thread
         )
         return len(begun.page)
 
@@ -233,18 +234,18 @@ def test_a_short_read_that_fails_fails_for_its_own_caller_alone(
     store = open_store()
     for tag in ("a", "b"):  # too large to be kept in memory
         store.append([Event("Happened", data=bytes(KEPT_BYTES + 1), tags={tag})])
-    few_at, at = fetching.EventRows.few_at, fetching.EventRows.at
+    few_at, at = event_rows.EventRows.few_at, event_rows.EventRows.at
 
     def broken_for_b(fetch: Callable[..., Any]) -> Callable[..., Any]:
-        def fetch_unless_b(rows: fetching.EventRows, connection: apsw.Connection, keys: list[int], *more: int) -> Any:
+        def fetch_unless_b(rows: event_rows.EventRows, connection: apsw.Connection, keys: list[int], *more: int) -> Any:
             if keys == [2]:
                 raise apsw.CorruptError("planted")
             return fetch(rows, connection, keys, *more)
 
         return fetch_unless_b
 
-    monkeypatch.setattr(fetching.EventRows, "few_at", broken_for_b(few_at))
-    monkeypatch.setattr(fetching.EventRows, "at", broken_for_b(at))
+    monkeypatch.setattr(event_rows.EventRows, "few_at", broken_for_b(few_at))
+    monkeypatch.setattr(event_rows.EventRows, "at", broken_for_b(at))
     reads = [Read(query, 0, None, None, False) for query in (A, B)]
     (_, of_a), (reach, of_b) = short_reads(store).begin(reads)
     assert of_a is not None
@@ -272,9 +273,9 @@ def test_what_several_handles_have_appended_is_read_alike_from_memory_and_from_d
         stores[int(number % 3 > 0) if busy else number % 2].append([event])
         log.append(event)
         query = chance.choice([A, Query.of(types={"T1"}, tags={"b"}), A | B, Query.of(tags={"a", "b"})])
-        after, upto = sorted(chance.sample(range(number + 2), 2))
-        bounds = {"after": after, "upto": upto, "limit": chance.choice([None, 2]), "backwards": number % 2 == 0}
-        expected = [at for at, each in enumerate(log, 1) if matches(each, query) and after < at <= upto]
+        after, up_to = sorted(chance.sample(range(number + 2), 2))
+        bounds = {"after": after, "up_to": up_to, "limit": chance.choice([None, 2]), "backwards": number % 2 == 0}
+        expected = [at for at, each in enumerate(log, 1) if matches(each, query) and after < at <= up_to]
         expected = (expected[::-1] if bounds["backwards"] else expected)[: bounds["limit"]]
         # While the lock is held, the tail does not take in what other handles have appended.
         with writing if busy else nullcontext():
@@ -469,13 +470,13 @@ def test_a_waiting_reader_looks_for_the_head_only_after_a_commit(
     waiting, writing = open_store(), open_store()
     engine = sqlite_of(waiting)
     looked: list[int] = []
-    read = fetching.Head.read
+    read = event_rows.Head.read
 
-    def noting(self: fetching.Head, connection: apsw.Connection) -> int:
+    def noting(self: event_rows.Head, connection: apsw.Connection) -> int:
         looked.append(read(self, connection))
         return looked[-1]
 
-    monkeypatch.setattr(fetching.Head, "read", noting)
+    monkeypatch.setattr(event_rows.Head, "read", noting)
     monkeypatch.setattr(sizes, "POLL_S", 0.001)
     assert engine.wait(0, timeout_s=0.1) == 0
     assert looked == [0]

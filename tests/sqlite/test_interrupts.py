@@ -21,6 +21,7 @@ from tests.support.small import shrink
 
 import fencepost
 from fencepost import Event, EventStore, Query, SequencedEvent
+from fencepost.engine import engine_of, restore
 from fencepost.engines.sqlite import SqliteEngine, connections, verify
 from fencepost.engines.sqlite.connections import run
 from fencepost.engines.sqlite.tail import Tail
@@ -32,7 +33,7 @@ APPENDS: dict[str, Callable[[EventStore], object]] = {
     "the first, which looks for something to merge": lambda store: store.append([EVENT]),
     "with a checkpoint": lambda store: store.append([EVENT], checkpoint=("c", 1)),
     "of many events": lambda store: store.append([EVENT] * 100),
-    "a restore": lambda store: store.restore([SequencedEvent(1, "T", "[]", b"", 0)]),
+    "a restore": lambda store: restore(store, [SequencedEvent(1, "T", "[]", b"", 0)]),
 }
 
 
@@ -138,7 +139,7 @@ def test_an_interrupt_while_the_tail_is_cut_leaves_no_gap(tmp_path: Path, monkey
 def test_an_interrupt_before_what_was_added_is_known_to_be_committed(tmp_path: Path) -> None:
     with fencepost.open(tmp_path / "log.db") as store:
         store.append([EVENT])
-        engine = store.engine
+        engine = engine_of(store)
         assert isinstance(engine, SqliteEngine)
         engine._tail.view.tail.add("T", frozenset({"a"}), None)
         for head in (2, 3):
@@ -150,11 +151,11 @@ def test_what_an_interrupt_left_uncommitted_is_taken_back_by_the_next_append(tmp
     path = tmp_path / "log.db"
     with fencepost.open(path) as store, fencepost.open(path) as other:
         store.append([EVENT])
-        engine = store.engine
+        engine = engine_of(store)
         assert isinstance(engine, SqliteEngine)
         for statement in (
             "BEGIN IMMEDIATE",
-            "INSERT INTO events SELECT position + 1, 'Lost', tags, data, recorded_at, id, metadata, 0 FROM events",
+            "INSERT INTO events SELECT position + 1, 'Lost', tags, data, recorded_at, id, metadata FROM events",
         ):
             run(engine._writable().writer, statement)
         assert store.append([EVENT]).last == 2

@@ -14,6 +14,7 @@ from tests.support.processes import Child
 
 import fencepost
 from fencepost import Event, EventStore
+from fencepost.engine import engine_of
 from fencepost.engines.sqlite import SqliteEngine, sizes, verify
 from fencepost.engines.sqlite.connections import connect, run
 
@@ -44,7 +45,7 @@ def log_bytes(path: Path) -> int:
 
 
 def sqlite_of(store: EventStore) -> SqliteEngine:
-    engine = store.engine
+    engine = engine_of(store)
     assert isinstance(engine, SqliteEngine)
     return engine
 

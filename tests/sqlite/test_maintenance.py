@@ -47,32 +47,13 @@ def test_a_sound_store_is_counted(path: Path, small: None) -> None:
     assert report.postings >= 3 * 4
 
 
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("data", "CAST('contend 5' AS BLOB)"),
-        ("type", "'T2'"),
-        ("tags", '\'["all","n:6"]\''),
-        ("recorded_at", "recorded_at + 1"),
-        ("id", "x'00112233445566778899aabbccddeeff'"),
-        ("metadata", '\'{"a":"b"}\''),
-        ("checksum", "checksum + 1"),
-    ],
-)
-def test_a_changed_column_contradicts_the_checksum(damaged: Callable[..., list[str]], column: str, value: str) -> None:
-    problems = damaged(f"UPDATE events SET {column} = {value} WHERE position = 5")
-    assert any("event 5" in problem and "checksum" in problem for problem in problems)
-
-
 def test_a_flipped_bit_in_the_file_is_found(damaged: Callable[..., list[str]], path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[content.index(b"content 7") + 3] ^= 1
     path.write_bytes(content)
     report = verify(path)
-    event, page = (str(problem) for problem in report.problems)
-    assert event == "event 7: does not agree with its checksum"
-    assert re.fullmatch(r"page \d+: is damaged", page)
-    assert report.whole == [(1, 6), (8, 11)]
+    (problem,) = report.problems
+    assert re.fullmatch(r"page \d+: does not agree with its checksum.*events", str(problem))
 
 
 def test_a_missing_event_is_a_gap(damaged: Callable[..., list[str]]) -> None:
@@ -100,13 +81,13 @@ def test_a_surplus_posting_is_found(damaged: Callable[..., list[str]], term: str
 
 def test_a_posting_that_was_swapped_for_another_is_found_on_both_sides(damaged: Callable[..., list[str]]) -> None:
     problems = damaged(f"UPDATE postings SET term = 'n:33' WHERE {INDEXED} AND term = 'n:3'")
-    assert len(problems) == 2
+    assert sorted(problem.split()[0] for problem in problems) == ["event", "posting"]
 
 
 def test_a_wrong_type_number_is_found(damaged: Callable[..., list[str]]) -> None:
     problems = damaged(f"UPDATE postings SET type = 7 WHERE {INDEXED} AND term = 'all'")
     assert any("event 3: has no posting for tag 'all'" in problem for problem in problems)
-    assert any("posting of tag 'all' at 3: says type None" in problem for problem in problems)
+    assert any("posting of tag 'all' at 3: belongs to no event, or" in problem for problem in problems)
 
 
 def test_swapped_type_numbers_are_found(damaged: Callable[..., list[str]]) -> None:
@@ -121,7 +102,7 @@ def test_a_gap_between_generations_is_found(damaged: Callable[..., list[str]]) -
 
 def test_generations_beyond_the_last_event_are_found(damaged: Callable[..., list[str]]) -> None:
     problems = damaged("UPDATE generations SET last = 50 WHERE generation = 1")
-    assert any("beyond the last event" in problem for problem in problems)
+    assert any("generation 1: covers 1 to 50" in problem for problem in problems)
 
 
 def test_an_id_that_is_there_twice_is_found(damaged: Callable[..., list[str]]) -> None:
@@ -130,7 +111,7 @@ def test_an_id_that_is_there_twice_is_found(damaged: Callable[..., list[str]]) -
 
 
 def test_a_checkpoint_below_zero_is_found(damaged: Callable[..., list[str]]) -> None:
-    problems = damaged("UPDATE checkpoints SET position = '-1'")
+    problems = damaged("UPDATE records SET value = x'2d31'")
     assert any("checkpoint 'consumer'" in problem for problem in problems)
 
 
@@ -145,9 +126,10 @@ def test_a_page_of_rubbish_is_a_problem(damaged: Callable[..., list[str]], path:
 def test_verify_says_how_far_it_is(path: Path) -> None:
     with fencepost.open(path) as store:
         store.append([Event("A")] * 25_000)
+        store.append([Event("A")])  # the tail of the first append is written before the second
     said: list[tuple[int, int]] = []
     verify(path, on_progress=lambda done, all: said.append((done, all)))
-    assert said == [(10_000, 25_000), (20_000, 25_000)]
+    assert said == [(10_000, 25_001), (20_000, 25_001), (25_000, 25_001)]
 
 
 def test_what_does_not_exist_cannot_be_verified_or_backed_up(path: Path, tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ import pytest
 
 import fencepost
 from fencepost import Event, Query
+from fencepost.engine import engine_of
 from fencepost.engines.sqlite import sizes, verify
 from fencepost.engines.sqlite.connections import connect, run
 from fencepost.engines.sqlite.engine import SqliteEngine
-from fencepost.engines.sqlite.merging import merge_step
+from fencepost.engines.sqlite.generations import merge_step
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -93,7 +94,7 @@ def test_a_store_in_use_merges_by_itself(path: Path) -> None:
     with fencepost.open(path) as store:
         for number in range(200):
             store.append([Event("A", tags={f"n:{number}"})])
-        engine = store.engine
+        engine = engine_of(store)
         assert isinstance(engine, SqliteEngine)
         ready = [row for row in states(engine._writable().writer) if row[0] == "ready"]
         assert len(ready) <= 12, f"200 events are {200 // sizes.GENERATION_EVENTS} small generations"

@@ -48,12 +48,12 @@ def appends(draw: st.DrawFn) -> Callable[[EventStore], Any]:
 @st.composite
 def reads(draw: st.DrawFn) -> Callable[[EventStore], Any]:
     query, after = draw(queries), draw(positions)
-    upto = draw(st.one_of(st.none(), positions))
+    up_to = draw(st.one_of(st.none(), positions))
     limit = draw(st.one_of(st.none(), st.integers(1, 12)))
     backwards = draw(st.booleans())
 
     def read(store: EventStore) -> Any:
-        reading = store.read(query, after=after, upto=upto, limit=limit, backwards=backwards)
+        reading = store.read(query, after=after, up_to=up_to, limit=limit, backwards=backwards)
         return [(event.position, event.event) for event in reading], reading.head
 
     return read

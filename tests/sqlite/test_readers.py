@@ -11,7 +11,7 @@ import pytest
 
 import fencepost
 from fencepost import Event, EventStore, Query
-from fencepost.engines.sqlite.fetching import HEAD
+from fencepost.engines.sqlite.event_rows import HEAD
 from fencepost.engines.sqlite.readers import Readers
 
 ROWS = "SELECT position FROM events"

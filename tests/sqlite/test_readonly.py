@@ -32,6 +32,7 @@ from fencepost import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from fencepost.engine import restore
 from fencepost.engines.sqlite import SqliteEngine, backup, engine, verify
 from fencepost.engines.sqlite.readonly import ImmutableConnection
 
@@ -267,7 +268,7 @@ def test_appends_and_restores_are_refused_with_what_to_do(stored: Path) -> None:
         for write in (
             lambda: store.append(events(1)),
             lambda: store.append([], checkpoint=("consumer", 9)),
-            lambda: store.restore(list(store.read(limit=1))),
+            lambda: restore(store, list(store.read(limit=1))),
         ):
             with pytest.raises(StoreReadOnly, match=r"to append, open it without \?mode=ro"):
                 write()

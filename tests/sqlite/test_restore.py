@@ -14,11 +14,13 @@ from uuid import UUID
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.sqlite.outside import outside
 
 import fencepost
 from fencepost import AppendCondition, ConditionFailed, Event, EventStore, InvalidInput, Query, SequencedEvent
 from fencepost.buckets import matches
+from fencepost.engine import engine_of, restore
 from fencepost.engines.sqlite import sizes, verify
 from fencepost.engines.sqlite.engine import SqliteEngine
 
@@ -79,14 +81,14 @@ def test_a_restored_store_answers_as_its_log_says(path: Path, parts: list[int]) 
         assert other.head() == 0
         first = 0
         for count in parts:
-            store.restore(log[first : first + count])
+            restore(store, log[first : first + count])
             first += count
             assert list(other.read(Query.of(tags={"all"}))) == [
                 event for event in log[:first] if "all" in event.tags
             ], "another handle sees each part at once"
         check_whole(other, path, log)
     with fencepost.open(path) as again:
-        assert list(again.read(upto=60)) == log
+        assert list(again.read(up_to=60)) == log
 
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=4)
@@ -100,7 +102,7 @@ def test_the_index_has_every_tag_of_whatever_alphabet(
     path = tmp_path_factory.mktemp("restored") / "store.db"
     log = [SequencedEvent(position, *fields, b"", 0) for position, fields in enumerate(contents, start=1)]
     with fencepost.open(path) as store:
-        store.restore(log)
+        restore(store, log)
         for tag in {tag for event in log for tag in event.tags}:
             assert list(store.read(Query.of(tags={tag}))) == [event for event in log if tag in event.tags]
     assert verify(path).problems == []
@@ -109,24 +111,23 @@ def test_the_index_has_every_tag_of_whatever_alphabet(
 def test_a_long_restore_leaves_no_tail(path: Path) -> None:
     log = made(50)
     with fencepost.open(path) as store:
-        store.restore(log[:3])
+        restore(store, log[:3])
         assert outside(path, "SELECT count(*) FROM generations") == [[0]], "too short to be indexed at once"
-        store.restore(log[3:])
+        restore(store, log[3:])
         assert outside(path, "SELECT min(first), max(last) FROM generations WHERE state = 'ready'") == [[1, 50]]
-        assert isinstance(store.engine, SqliteEngine)
-        assert len(store.engine._tail.view.tail) == 0
+        assert isinstance(engine_of(store), SqliteEngine)
+        assert len(engine_of(store)._tail.view.tail) == 0
 
 
 @pytest.mark.parametrize("before", [2, 10, 30])
 def test_an_id_that_is_stored_is_refused_wherever_it_is(path: Path, before: int) -> None:
     log = made(40)
     with fencepost.open(path) as store:
-        store.restore(log[:before])
-        twin = log[30]
-        twin.raw_id = log[1].raw_id
+        restore(store, log[:before])
+        twin = log[30] = replace(log[30], raw_id=log[1].raw_id)
         assert twin.raw_id is not None
         with pytest.raises(InvalidInput, match=f"the id {twin.raw_id.hex()} is stored already"):  # type: ignore[union-attr]
-            store.restore(log[before:])
+            restore(store, log[before:])
         assert store.head() == before
         assert list(store.read()) == log[:before]
     assert verify(path).problems == []
@@ -137,13 +138,13 @@ def test_a_restore_merges_for_as_long_as_it_looks_up_ids(path: Path, monkeypatch
     with fencepost.open(path) as store:
         monkeypatch.setattr(sizes, "MERGED", 1_000)
         for first in range(0, 190, 10):
-            store.restore(log[first : first + 10])
+            restore(store, log[first : first + 10])
         (before,) = outside(path, "SELECT count(*) FROM generations")
         assert before == [19]
         monkeypatch.setattr(sizes, "MERGED", 2)
-        assert isinstance(store.engine, SqliteEngine)
-        store.engine._writable()._lookup_s = 600.0  # it ends when there is nothing left to merge
-        store.restore(log[190:])
+        assert isinstance(engine_of(store), SqliteEngine)
+        engine_of(store)._writable()._lookup_s = 600.0  # it ends when there is nothing left to merge
+        restore(store, log[190:])
         ready = "SELECT count(*) FROM generations WHERE state = 'ready'"
         assert outside(path, ready)[0][0] <= 7
         assert outside(path, "SELECT count(*) FROM generations WHERE state <> 'ready'") == [[0]]
@@ -152,11 +153,12 @@ def test_a_restore_merges_for_as_long_as_it_looks_up_ids(path: Path, monkeypatch
 
 KILLED = """
 import os, signal, sys
+from fencepost.engine import engine_of, restore
 from tests.support.small import shrink
 from tests.sqlite.test_restore import made
 shrink()
 import fencepost
-from fencepost.engines.sqlite import committing, generations, shared_tail
+from fencepost.engines.sqlite import committer, generations, shared_tail
 
 def kill(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -172,28 +174,28 @@ path, at = sys.argv[1:]
 store = fencepost.open(path)
 log = made(60)
 head = store.head()
-store.restore(log[head:head + 20])
+restore(store, log[head:head + 20])
 if at.startswith("statement"):
-    original = committing.index_events
+    original = committer.index_events
     def index_events(*args):
         killing_at(generations, "run", int(at[-1]))
         original(*args)
-    committing.index_events = index_events
+    committer.index_events = index_events
 elif at == "inserted":
-    committing.index_events = kill
+    committer.index_events = kill
 elif at == "indexed":
-    original = committing.index_events
-    committing.index_events = lambda *args: (original(*args), kill())
+    original = committer.index_events
+    committer.index_events = lambda *args: (original(*args), kill())
 elif at == "committed":
     shared_tail.SharedTail.reset = kill
 elif at == "merging":
     for first in (20, 28, 36):
-        store.restore(log[first:first + 8])
-    killing_at(committing, "merge_step", 3)
-    store.engine._writable()._lookup_s = 600.0
-    store.restore(log[44:])
-store.restore(log[head + 20:head + 40])
-store.restore(log[head + 40:])
+        restore(store, log[first:first + 8])
+    killing_at(committer, "merge_step", 3)
+    engine_of(store)._writable()._lookup_s = 600.0
+    restore(store, log[44:])
+restore(store, log[head + 20:head + 40])
+restore(store, log[head + 40:])
 """
 
 
@@ -218,7 +220,7 @@ def test_a_restore_that_is_killed_leaves_whole_parts_and_goes_on(path: Path, at:
     with fencepost.open(path) as store:
         assert list(store.read()) == log[:head]
         assert verify(path).problems == []
-        store.restore(log[head:])
+        restore(store, log[head:])
         check_whole(store, path, log)
 
 
@@ -228,13 +230,13 @@ def test_a_restore_that_fails_leaves_the_store_as_it_was(path: Path, monkeypatch
 
     log = made(60)
     with fencepost.open(path) as store:
-        store.restore(log[:2])
+        restore(store, log[:2])
         with monkeypatch.context() as broken:
-            broken.setattr("fencepost.engines.sqlite.committing.index_events", fail)
+            broken.setattr("fencepost.engines.sqlite.committer.index_events", fail)
             with pytest.raises(RuntimeError):
-                store.restore(log[2:])
+                restore(store, log[2:])
         assert list(store.read()) == log[:2]
-        store.restore(log[2:])
+        restore(store, log[2:])
         check_whole(store, path, log)
 
 
@@ -244,12 +246,12 @@ Open = Callable[[], EventStore]
 def test_an_append_of_another_process_comes_between_two_parts(open_store: Open, path: Path) -> None:
     log = made(60)
     store, other = open_store(), open_store()
-    store.restore(log[:20])
+    restore(store, log[:20])
     assert other.append([Event("Between", tags={"all"})]).first == 21
     with pytest.raises(InvalidInput, match="position 22 is next"):
-        store.restore(log[20:])
+        restore(store, log[20:])
     rest = [SequencedEvent(event.position + 1, *event.stored[1:]) for event in log[20:]]
-    store.restore(rest)
+    restore(store, rest)
     expected = [event for event in (*log[:20], *rest) if "all" in event.tags]
     found = list(other.read(Query.of(tags={"all"})))
     assert [event for event in found if event.type != "Between"] == expected

@@ -45,9 +45,9 @@ def _in_small_pieces() -> Iterator[None]:
         yield
 
 
-def expected(log: list[Event], query: Query, after: int, upto: int, *, backwards: bool) -> list[int]:
-    """The keys of the matching events with after < position <= upto."""
-    found = [number for number, event in enumerate(log, 1) if after < number <= upto and matches(event, query)]
+def expected(log: list[Event], query: Query, after: int, up_to: int, *, backwards: bool) -> list[int]:
+    """The keys of the matching events with after < position <= up_to."""
+    found = [number for number, event in enumerate(log, 1) if after < number <= up_to and matches(event, query)]
     return [-position for position in reversed(found)] if backwards else found
 
 
@@ -78,9 +78,9 @@ def test_a_tail_is_searched_as_if_every_event_were_looked_at(
     data: st.DataObject, log: list[Event], query: Query, backwards: bool
 ) -> None:
     after = data.draw(st.integers(0, len(log)))
-    upto = data.draw(st.integers(after, len(log)))
-    found = list(search.search(TailPart(tail_of(log), after, upto), query, backwards=backwards))
-    assert found == expected(log, query, after, upto, backwards=backwards)
+    up_to = data.draw(st.integers(after, len(log)))
+    found = list(search.search(TailPart(tail_of(log), after, up_to), query, backwards=backwards))
+    assert found == expected(log, query, after, up_to, backwards=backwards)
 
 
 @some
@@ -112,11 +112,11 @@ def test_generations_are_searched_as_if_every_event_were_looked_at(
     data: st.DataObject, log: list[Event], query: Query, pieces: list[int], backwards: bool
 ) -> None:
     after = data.draw(st.integers(0, len(log)))
-    upto = data.draw(st.integers(after, len(log)))
+    up_to = data.draw(st.integers(after, len(log)))
     with index_of(log, pieces) as (connection, types):
-        parts = ready_parts(connection, types, after, upto, backwards=backwards)
+        parts = ready_parts(connection, types, after, up_to, backwards=backwards)
         found = list(chain.from_iterable(search.search(part, query, backwards=backwards) for part in parts))
-    assert found == expected(log, query, after, upto, backwards=backwards)
+    assert found == expected(log, query, after, up_to, backwards=backwards)
 
 
 @some
@@ -125,10 +125,10 @@ def test_a_shortlist_has_all_that_match_and_for_single_tags_nothing_else(
     data: st.DataObject, log: list[Event], query: Query, pieces: list[int]
 ) -> None:
     after = data.draw(st.integers(0, len(log)))
-    upto = data.draw(st.integers(after, len(log)))
+    up_to = data.draw(st.integers(after, len(log)))
     with index_of(log, pieces) as (connection, types):
-        short = shortlist(connection, types, query, after, upto)
-    matching = expected(log, query, after, upto, backwards=False)
+        short = shortlist(connection, types, query, after, up_to)
+    matching = expected(log, query, after, up_to, backwards=False)
     if short is None:
         longest = sizes.RARE
         having = [sum(tag in event.tags for event in log) for item in query.items for tag in item.tags]
@@ -138,4 +138,4 @@ def test_a_shortlist_has_all_that_match_and_for_single_tags_nothing_else(
     else:
         assert set(matching) <= set(short)
         assert short == sorted(set(short))
-        assert all(after < position <= upto for position in short)
+        assert all(after < position <= up_to for position in short)

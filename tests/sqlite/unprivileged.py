@@ -40,7 +40,7 @@ def use(path: str, folder: Path, say: Callable[[str], object]) -> None:
         say(attempt(store.head))
         say(attempt(lambda: len(list(store.read()))))
         say(attempt(lambda: len(list(store.read(Query.of(tags={"a"}))))))
-        say(attempt(lambda: len(list(store.subscribe(timeout=0)))))
+        say(attempt(lambda: len(list(store.subscribe(timeout_s=0)))))
         say(attempt(lambda: store.append([Event("Refused")])))
     say(attempt(lambda: verify(path).problems))
     say(attempt(lambda: backup(path, folder / "copy.db")))

@@ -26,6 +26,10 @@ from typing import Any, Final, Literal, TypeAlias
 
 import apsw
 
+from fencepost.engines.sqlite.page_checksums import VFS, load
+
+load()
+
 Kind: TypeAlias = Literal["create", "delete", "read", "write", "truncate", "sync", "lost", "mark"]
 
 _numbers = count(1)
@@ -65,7 +69,7 @@ class Disk(apsw.VFS):
         self.fault: Fault = no_fault
         self.forgetful = forgetful
         self.platter = platter or Platter()
-        super().__init__(self.name, "")
+        super().__init__(self.name, VFS)
 
     def mark(self, note: Any) -> None:
         """Remember that the workload has come this far."""
@@ -97,7 +101,7 @@ class DiskFile(apsw.VFSFile):
         self._disk = disk
         self._file = os.path.basename(path) if path else None  # a temporary file has no name, and no future
         new = path is not None and not os.path.exists(path)
-        super().__init__("", name, flags)
+        super().__init__(VFS, name, flags)
         if self._file is not None and path is not None:
             if new:
                 disk.take(Step("create", self._file))

@@ -108,6 +108,14 @@ class _Controls:
     def ignore_conditions(self) -> None:
         self._mock.ignores_conditions = True
 
+    def grow_old(self, seconds: float) -> None:
+        for kept in self._mock.objects.values():
+            kept.written_s -= seconds
+
+    def flip(self, key: str, at: int) -> None:
+        kept = self._mock.objects[key]
+        kept.content = kept.content[:at] + bytes([kept.content[at] ^ 1]) + kept.content[at + 1 :]
+
     def requests(self, method: str, part: str) -> int:
         return sum(1 for sent, key in list(self._mock.requests) if sent == method and part in key)
 
@@ -150,6 +158,14 @@ class MockS3Apart:
 
     def ignore_conditions(self) -> None:
         self._ask("ignore_conditions")
+
+    def grow_old(self, seconds: float) -> None:
+        """Let this time pass for all objects that there are."""
+        self._ask("grow_old", seconds)
+
+    def flip(self, key: str, at: int) -> None:
+        """Flip a bit of an object's byte."""
+        self._ask("flip", key, at)
 
     def requests(self, method: str, part: str) -> int:
         """How many such requests were answered."""

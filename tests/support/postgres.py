@@ -27,6 +27,8 @@ import threading
 import time
 from pathlib import Path
 from typing import Any, Final, cast
+from urllib.parse import parse_qs, urlsplit
+from uuid import uuid4
 
 START_ATTEMPTS: Final = 8  # the port may be taken meanwhile, or a killed server's last processes be there still
 START_S: Final = 60.0
@@ -42,16 +44,17 @@ DURABLE: Final = {"fsync": "on", "synchronous_commit": "on", "full_page_writes":
 class PostgresServer:
     """A server of our own: `with PostgresServer() as server: connect(server.url())`.
 
-    Settings are those of postgresql.conf. `stop` and `kill` keep the files, so that `start` goes on with
-    the same data; `close` deletes them.
+    Settings are those of postgresql.conf. With `tcp`, the server listens on loopback as well. `stop` and `kill` keep
+    the files, so that `start` goes on with the same data; `close` deletes them.
     """
 
-    def __init__(self, *, tcp: bool = False, **settings: str | int) -> None:
+    def __init__(self, *, tcp: bool = False, port: int | None = None, **settings: str | int) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="fencepost-pg-", dir="/tmp"))  # short: a socket's path is limited
         self.password = secrets.token_hex(16)
-        self.port = _free_port() if tcp else 5432
+        self.port = port or (_free_port() if tcp else 5432)
         self.pid = 0
-        self._tcp = tcp
+        self._tcp = tcp or port is not None
+        self._keeps_port = port is not None
         # Shared memory in files, since containers often have a tiny /dev/shm.
         self._settings: dict[str, str | int] = {**DURABLE, "dynamic_shared_memory_type": "mmap", **settings}
         self._guard: subprocess.Popen[bytes] | None = None
@@ -68,7 +71,7 @@ class PostgresServer:
         for attempt in range(START_ATTEMPTS):
             self.stop()
             time.sleep(0.1 * attempt)
-            if self._tcp and attempt > 1:  # another process has taken the port
+            if self._tcp and not self._keeps_port and attempt > 1:  # another process has taken the port
                 self.port = _free_port()
             self._guard = self._start_guard()
             assert self._guard.stdout is not None
@@ -94,10 +97,12 @@ class PostgresServer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def url(self, database: str = "postgres") -> str:
-        credentials = f"postgres:{self.password}"
-        if self._tcp:
-            return f"postgresql://{credentials}@127.0.0.1:{self.port}/{database}"
-        return f"postgresql://{credentials}@/{database}?host={self.folder}&port={self.port}"
+        url = self.socket_url(database)
+        return over_tcp(url) if self._tcp else url
+
+    def socket_url(self, database: str = "postgres") -> str:
+        """By the unix socket, where connections are made faster, since the server trusts them."""
+        return f"postgresql://postgres:{self.password}@/{database}?host={self.folder}&port={self.port}"
 
     def run(self, program: str, *arguments: str) -> str:
         """Run one of PostgreSQL's own programs, such as pg_basebackup, as the server's user; its output."""
@@ -174,6 +179,39 @@ class PostgresServer:
                 return True
             time.sleep(0.01)
         return False
+
+
+class Standby(PostgresServer):
+    """A streaming replica of another server."""
+
+    def __init__(self, primary: PostgresServer, *, port: int | None = None, **settings: Any) -> None:
+        super().__init__(port=port, hot_standby="on", **settings)
+        self.password = primary.password
+        source = f"host={primary.folder} port={primary.port} user=postgres"
+        self.run("pg_basebackup", f"--pgdata={self.folder}/data", f"--dbname={source}", "--write-recovery-conf",
+                 "--checkpoint=fast", "--no-sync")  # fmt: skip
+
+    def promote(self) -> None:
+        self.run("pg_ctl", "promote", "--wait", f"--pgdata={self.folder}/data")
+
+
+def new_database(url: str) -> str:
+    """Create an empty database on the server at the address; returns the address of the database."""
+    import psycopg
+
+    name = f"fencepost_test_{uuid4().hex[:12]}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE template0".encode())
+    return urlsplit(url)._replace(path=f"/{name}").geturl()
+
+
+def over_tcp(url: str) -> str:
+    """The same database by loopback instead of a unix socket, for programs that need a host and a port."""
+    parts = urlsplit(url)
+    if parts.hostname:
+        return url
+    [port] = parse_qs(parts.query)["port"]
+    return parts._replace(netloc=f"{parts.netloc}127.0.0.1:{port}", query="").geturl()
 
 
 def _unprivileged() -> dict[str, Any]:

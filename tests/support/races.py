@@ -22,9 +22,9 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
+from fencepost import open as open_store
 from fencepost.errors import CheckpointBehind, ConditionFailed
 from fencepost.model import AppendCondition, Event, Query, SequencedEvent
-from fencepost.opening import open as open_store
 from fencepost.testing.clients import ClientStore, History, load
 from fencepost.testing.faults import PATIENCE_S
 from fencepost.testing.stores import Store
@@ -172,7 +172,7 @@ def _moved(changes: dict[str, int], *tags: str, id: UUID | None = None) -> Event
 
 def _follow(store: ClientStore, done: threading.Event) -> None:
     """Follow everything until the others are done, and then to the head."""
-    subscription = store.subscribe(timeout=0.05)
+    subscription = store.subscribe(timeout_s=0.05)
     while not done.is_set():
         for _ in subscription:
             pass

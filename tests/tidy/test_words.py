@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from .sources import ROOT, SOURCE
+from .sources import ROOT, SOURCE, broken
 
 COMPARED = "longer|more|later|earlier|better|worse|faster|slower|larger|smaller|wider"
 # Each phrase, and what to write instead.
@@ -62,10 +62,8 @@ def findings(text: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", files())
-def test_prose_is_plain(name: str) -> None:
-    found = findings((ROOT / name).read_text())
-    assert found == []
+def test_prose_is_plain() -> None:
+    assert broken(lambda name: findings((ROOT / name).read_text()), files()) == {}
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from uuid import UUID
 
 import fencepost
 from fencepost import Event, EventStore, StoreClosed, StoreUnavailable
-from fencepost.engines.sqlite import verify
+from fencepost.engine import verify
 
 from ..support import process_table
 from ..support.reporting import report

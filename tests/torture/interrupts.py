@@ -31,6 +31,7 @@ from tests.support.simulated_fdb import SimulatedCluster
 
 import fencepost
 from fencepost import AppendCondition, Event, EventStore, Query, StoreError
+from fencepost.core.interrupts import HARMLESS
 from fencepost.engines.memory import MemoryEngine
 
 HANG_S = 30.0  # a call that takes longer hangs
@@ -167,7 +168,7 @@ class Attack:
             raise
 
     def threads(self, seen: list[int]) -> list[threading.Thread]:
-        subscription = self.store.subscribe(timeout=0.01)
+        subscription = self.store.subscribe(timeout_s=0.01)
 
         def follow() -> None:
             for event in subscription:
@@ -188,14 +189,15 @@ def attack(engine: str, seconds: float, seed: int, interrupts: int) -> dict[str,
         attack = Attack(store, seed)
         sys.setswitchinterval(SWITCH_S)
         signal.signal(signal.SIGINT, attack.handle)
-        subscription = store.subscribe(timeout=0)
+        HARMLESS.add(attack.handle)  # it only raises, as Python's own handler does, so it runs inside commits as well
+        subscription = store.subscribe(timeout_s=0)
 
         def follow() -> None:
             for event in subscription:  # one by one: an interrupt must not undo more than the iteration
                 seen.append(event.position)  # noqa: PERF401
 
         def subscribe_and_leave() -> None:
-            for _ in store.subscribe(after=store.head(), timeout=0.001):
+            for _ in store.subscribe(after=store.head(), timeout_s=0.001):
                 break
 
         actions = (attack.append, attack.append, attack.read, follow, store.head, subscribe_and_leave)

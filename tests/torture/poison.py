@@ -25,7 +25,7 @@ from click.testing import CliRunner
 import fencepost
 from fencepost import Event, Query
 from fencepost.cli.app import run as run_command
-from fencepost.cli.json_lines import from_json
+from fencepost.tools import event_from_json
 
 EVENTS = 20  # of one round
 COMMAND = [sys.executable, "-m", "fencepost.cli"]
@@ -148,7 +148,7 @@ def _check_outputs(chance: Chance, path: str) -> None:
     for command in (["read"], ["read", "--backwards"], ["tail", "-n", str(EVENTS)], ["tail", "--after", "0"]):
         lines = _out(command[0], path, *command[1:], "--json").encode().splitlines()
         order = reversed(events) if "--backwards" in command else events
-        assert [from_json(line) for line in lines] == list(order), f"{command} does not print what is stored"
+        assert [event_from_json(line) for line in lines] == list(order), f"{command} does not print what is stored"
         assert INVISIBLE.search(_out(command[0], path, *command[1:], "--table")) is None
     for form in ("--json", "--table"):
         _out("stats", path, form)
@@ -185,7 +185,7 @@ def _check_process(chance: Chance, path: str) -> None:
                 store.append([event])
                 line = process.stdout.readline()
                 assert line, f"tail -f ended with {process.wait()}: {process.communicate()[1]!r}"
-                assert from_json(line) == event, "tail -f does not print what is stored"
+                assert event_from_json(line) == event, "tail -f does not print what is stored"
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=60)
             assert process.returncode == 130, (process.returncode, err)

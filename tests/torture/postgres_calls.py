@@ -20,7 +20,8 @@ import psycopg
 from tests.support.postgres import PostgresServer
 
 import fencepost
-from fencepost import AppendCondition, ConditionFailed, Event, EventStore, Query, SequencedEvent
+from fencepost import AppendCondition, ConditionFailed, Event, EventStore, Put, Query, SequencedEvent
+from fencepost.engine import recorded
 from fencepost.engines.postgres import install
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -125,6 +126,11 @@ def random_batch(chance: random.Random) -> Any:
             append["ids"] = [event.get("id") or random_id(chance) for event in events if isinstance(event, dict)]
         if chance.random() < 0.2:
             append["checkpoint"], append["checkpoint_position"] = "c", chance.randrange(50)
+        if chance.random() < 0.2:
+            append["records"] = [
+                {"name": name, "expected": chance.randrange(5), "value": chance.choice([None, "AA==", ""])}
+                for name in chance.sample("rst", chance.choice([1, 1, 2]))
+            ]
         append["sees_batch"] = chance.random() < 0.3
         append["many_tags"] = chance.random() < 0.3
         before += len(events)
@@ -134,6 +140,12 @@ def random_batch(chance: random.Random) -> Any:
             ("events", lambda: chance.choice([None, {}, [None], [1], "x", []])),
             ("checks", lambda: chance.choice([{}, "x", [1], [{}]])),
             ("ids", lambda: chance.choice([[None], ["x"], [[random_id(chance)]], []])),
+            ("records", lambda: chance.choice([
+                {}, "x", [1], [{}], [{"name": "r", "expected": None}], [{"name": "r", "expected": 0}],
+                [{"name": None, "expected": 0, "value": ""}], [{"name": "r", "expected": -1, "value": "?"}],
+                [{"name": "r", "expected": 0, "value": ""}] * 2, [{"name": "n" * 1025, "expected": 0, "value": ""}],
+                [{"name": "../deleted", "expected": 0, "value": "A" * 100_000}], [{"name": "r", "expected": 2**63 - 1}],
+            ])),
             ("checkpoint", lambda: chance.choice(["", "n" * 1025, None, 7])),
             ("checkpoint_position", lambda: chance.choice(["NaN", "Infinity", -1, 1.5, None, 2**96, "x", 10**40])),
         ], rate=0.03)  # fmt: skip
@@ -241,8 +253,12 @@ def examine(store: EventStore, chance: random.Random) -> None:
         check_conflicts(store, Query.of(types={type_}))
     for name in ("c", "7", "n" * 1024):
         assert 0 <= store.checkpoint(name) < 2**96
+    for record in store.records.list():
+        assert Put(record.name, record.value, record.revision)  # which checks every field against the limits
+        changed = store.records.put(record.name, b"changed", expected=record.revision)
+        assert store.records.get(record.name) == changed, "a record cannot be changed"
     last = 0
-    for append in store.recorded():
+    for append in recorded(store):
         assert last < append.first <= append.last <= len(log), f"recorded: {append}"
         assert (append.conditions, append.unless) is not None  # which decodes both
         last = append.last

@@ -1,4 +1,7 @@
-"""Runs mypy and pyright on the samples and compares what they say with the marks."""
+"""Runs mypy and pyright on the samples and on the tutorial, and compares what they say with the marks.
+
+The tutorial has no marks: its code must pass as it stands, in strict mode of mypy and in standard mode of pyright.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import copytree, ignore_patterns
+from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 SAMPLES: Final = Path(__file__).parent / "samples"
+TUTORIAL: Final = ROOT / "docs/tutorial.md"
+BLOCK: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class Finding(NamedTuple):
@@ -24,10 +31,19 @@ class Finding(NamedTuple):
     message: str = ""
 
 
+def write_tutorial(folder: Path) -> Path:
+    """Write the code of the tutorial into one file, as a reader of the page does."""
+    file = folder / "tutorial.py"
+    file.write_text("".join(BLOCK.findall(TUTORIAL.read_text())))
+    return file
+
+
 def mypy() -> Iterator[Finding]:
     """What mypy --strict finds."""
     command = [sys.executable, "-m", "mypy", "--strict", "--explicit-package-bases", "--output", "json", str(SAMPLES)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    with TemporaryDirectory() as folder:
+        command.append(str(write_tutorial(Path(folder))))
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode not in (0, 1):
         raise RuntimeError(f"mypy failed: {done.stdout}{done.stderr}")
     for line in done.stdout.splitlines():
@@ -37,18 +53,24 @@ def mypy() -> Iterator[Finding]:
 
 
 def pyright() -> Iterator[Finding]:
-    """What pyright finds in strict mode."""
-    settings = str(SAMPLES / "pyrightconfig.json")
-    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", settings]
+    """What pyright finds: in strict mode in the samples, in its standard mode in the tutorial."""
     # Its version is pinned, so it need not look for a newer one.
     environment = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+    with TemporaryDirectory() as folder:
+        write_tutorial(Path(folder))
+        copytree(SAMPLES, Path(folder) / SAMPLES.name, ignore=ignore_patterns("__pycache__"))
+        settings = Path(folder) / "pyrightconfig.json"
+        options = {"strict": [SAMPLES.name], "pythonVersion": "3.11", "extraPaths": [str(ROOT / "src")]}
+        settings.write_text(json.dumps(options))
+        command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(settings)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
     try:
         report = json.loads(done.stdout)
     except ValueError:
         raise RuntimeError(f"pyright failed: {done.stdout}{done.stderr}") from None
-    if report["summary"]["filesAnalyzed"] == 0:
-        raise RuntimeError("pyright has found no sample to check")
+    expected = len(list(SAMPLES.glob("*.py"))) + 1
+    if report["summary"]["filesAnalyzed"] != expected:
+        raise RuntimeError(f"pyright has checked {report['summary']['filesAnalyzed']} files instead of {expected}")
     for found in report["generalDiagnostics"]:
         if found["severity"] == "error":
             line = found["range"]["start"]["line"] + 1

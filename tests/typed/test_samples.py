@@ -31,5 +31,5 @@ def test_what_is_right_for_the_checkers_works() -> None:
 
 
 async def test_what_is_right_for_the_checkers_works_awaited() -> None:
-    async with await fencepost.aio.open("memory:") as store:
+    async with fencepost.aio.open("memory:") as store:
         await right.awaited(store)

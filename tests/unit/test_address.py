@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import pickle
+from importlib import import_module
+from importlib.metadata import entry_points
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 import fencepost
 from fencepost import InvalidInput
-from fencepost.address import FOUNDATIONDB, KINDS, LAKE, MEMORY, POSTGRES, REMOTE, SQLITE, Address, Kind
-from fencepost.opening import OPENERS
+from fencepost.core.address import FOUNDATIONDB, KINDS, MEMORY, POSTGRES, SQLITE, Address, Kind, open_engine
+from fencepost.core.options import MemoryOptions, PostgresOptions, SqliteOptions
+from fencepost.engines.memory import MemoryEngine
+from fencepost.engines.postgres import PostgresEngine
+from fencepost.engines.sqlite.engine import SqliteEngine
+from fencepost.server.remote import REMOTE
+from fencepost.spark.lake_kind import LAKE
 
 
 @pytest.mark.parametrize(
@@ -124,12 +132,20 @@ def test_an_address_is_printed_without_its_secret() -> None:
 
 
 def test_foundationdb_has_gaps_and_wide_positions_and_a_server_may_have_them() -> None:
-    assert {kind for kind in KINDS if kind.has_gaps} == {FOUNDATIONDB, REMOTE}
-    assert {kind for kind in KINDS if kind.has_wide_positions} == {FOUNDATIONDB, REMOTE}
+    assert {kind for kind in (*KINDS, LAKE, REMOTE) if kind.has_gaps} == {FOUNDATIONDB, REMOTE}
+    assert {kind for kind in (*KINDS, LAKE, REMOTE) if kind.has_wide_positions} == {FOUNDATIONDB, REMOTE}
 
 
-def test_every_kind_can_be_opened() -> None:
-    assert set(OPENERS) == set(KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, LAKE, REMOTE], ids=lambda kind: kind.name)
+def test_the_function_that_opens_a_kind_exists(kind: Kind) -> None:
+    module, _, function = kind.opener.partition(":")
+    assert callable(getattr(import_module(module), function))
+
+
+@pytest.mark.parametrize("scheme", [*LAKE.schemes, *REMOTE.schemes])
+def test_an_entry_point_names_each_kind_that_is_not_listed(scheme: str) -> None:
+    (entry,) = entry_points(group="fencepost.engines", name=scheme)
+    assert scheme in entry.load().schemes
 
 
 @pytest.mark.parametrize("text", ["wallet.db?mode=ro", "postgresql://db/w?create=true", "fdb:", "memory:", "lake:x"])
@@ -138,3 +154,38 @@ def test_an_address_crosses_processes(text: str) -> None:
     copy = pickle.loads(pickle.dumps(address))
     assert copy.kind is address.kind
     assert copy == address
+
+
+@pytest.mark.parametrize("address", ["memory:", "store.db", "postgresql://host/db", "fdb:", "lake:folder"])
+def test_an_unknown_option_is_refused_with_those_that_exist(address: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"does not have this option; it(s options are | has no options)") as refused:
+        open_engine(address, patience=3)
+    assert refused.value.field == "patience"
+
+
+@pytest.mark.parametrize("patience_s", [float("inf"), float("nan"), -1, 10**400, "3", True, None])
+def test_a_patience_that_no_engine_can_have_is_refused_by_name(patience_s: object, tmp_path: Path) -> None:
+    for address in (str(tmp_path / "store.db"), "postgresql://host/db", "http://127.0.0.1:1"):
+        with pytest.raises(InvalidInput, match="patience_s: seconds from 0 to 86,400 are needed"):
+            open_engine(address, patience_s=patience_s)
+    assert not (tmp_path / "store.db").exists()
+
+
+def test_the_patience_in_an_address_is_checked_as_well() -> None:
+    with pytest.raises(InvalidInput, match="patience_s: seconds from 0 to 86,400 are needed, not inf"):
+        open_engine("postgresql://host/db?patience_s=inf")
+
+
+@pytest.mark.parametrize(
+    ("options", "engine"),
+    [(MemoryOptions, MemoryEngine), (SqliteOptions, SqliteEngine), (PostgresOptions, PostgresEngine)],
+)
+def test_an_engine_takes_exactly_the_options_that_open_names(options: type, engine: type) -> None:
+    parameters = signature(engine).parameters.values()
+    assert options.__annotations__.keys() == {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
+
+
+def test_a_url_after_the_scheme_of_a_file_is_refused_without_its_password() -> None:
+    with pytest.raises(InvalidInput, match="a path follows sqlite:, not a URL") as refused:
+        Address.parse("sqlite:postgresql://u:secret@h/db")
+    assert "secret" not in str(refused.value)

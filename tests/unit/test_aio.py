@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,28 +15,27 @@ from tests.support.loops import loop_to_abandon
 
 import fencepost.aio
 from fencepost import Placed, Query, ReadingNotFinished, SequencedEvent, StoreClosed, StoreError
-from fencepost.aio import AsyncEventStore
-from fencepost.core.async_service import THREADS
+from fencepost.aio import THREADS, AsyncEventStore
 from fencepost.core.engine import Capability, InThread
-from fencepost.core.judging import Append, Verdict
-from fencepost.core.service import BATCH_EVENTS
+from fencepost.core.group_commit import BATCH_EVENTS
+from fencepost.core.interrupts import pause
+from fencepost.core.verdicts import Append, Verdict
 from fencepost.engines.memory import MemoryEngine
-from fencepost.interrupts import pause
-from fencepost.testing.contract.base import Running, events, tagged
+from fencepost.testing.contract.base import events, tagged
 from fencepost.testing.faults import PATIENCE_S, FaultyEngine, Gate, once
 
 
 @pytest_asyncio.fixture
 async def store() -> AsyncIterator[AsyncEventStore]:
-    async with await fencepost.aio.open("memory:") as store:
+    async with fencepost.aio.open("memory:") as store:
         yield store
 
 
 async def test_a_store_is_opened_used_and_closed(tmp_path: Path) -> None:
-    async with await fencepost.aio.open(tmp_path / "store.db") as store:
+    async with fencepost.aio.open(tmp_path / "store.db") as store:
         placed = await store.append(events("A", count=3))
         assert await store.head() == placed.last
-    async with await fencepost.aio.open(tmp_path / "store.db") as store:
+    async with fencepost.aio.open(tmp_path / "store.db") as store:
         assert [event.type async for event in store.read()] == ["A"] * 3
 
 
@@ -116,7 +115,7 @@ async def test_a_live_subscription_takes_no_thread(store: AsyncEventStore) -> No
     await store.append(events("Past", "x"))
     waiting = []
     for _ in range(20):
-        subscription = store.subscribe(tagged("x"), timeout=PATIENCE_S)
+        subscription = store.subscribe(tagged("x"), timeout_s=PATIENCE_S)
         assert (await anext(subscription)).type == "Past"
         waiting.append(asyncio.create_task(_next_type(subscription)))
     await asyncio.sleep(0.02)
@@ -142,7 +141,7 @@ async def test_a_subscription_ends_with_its_async_with_block(store: AsyncEventSt
 
 async def test_events_taken_without_waiting_count_for_the_position(store: AsyncEventStore) -> None:
     await store.append(events("A", count=4))
-    subscription = store.subscribe(timeout=PATIENCE_S)
+    subscription = store.subscribe(timeout_s=PATIENCE_S)
     assert (await anext(subscription)).position == 1
     assert [event.position for event in subscription.ready(2)] == [2, 3]
     assert subscription.position == 3
@@ -151,11 +150,11 @@ async def test_events_taken_without_waiting_count_for_the_position(store: AsyncE
 
 async def test_with_no_patience_the_past_is_delivered_whole(store: AsyncEventStore) -> None:
     await store.append(events("A", count=2_500))
-    assert len([event async for event in store.subscribe(timeout=0)]) == 2_500
+    assert len([event async for event in store.subscribe(timeout_s=0)]) == 2_500
 
 
 async def test_a_silence_ends_the_iteration_and_it_can_be_taken_up_again(store: AsyncEventStore) -> None:
-    subscription = store.subscribe(Query.all(), timeout=0.01)
+    subscription = store.subscribe(Query.all(), timeout_s=0.01)
     assert [event async for event in subscription] == []
     await store.append(events("A"))
     received: list[str] = []
@@ -188,10 +187,10 @@ def test_a_loop_that_ended_without_closing_its_store_does_not_disturb_other_loop
     async def go_on() -> list[str]:
         async with AsyncEventStore(engine) as store:
             await store.append(events("B"))
-            return [event.type async for event in store.subscribe(timeout=0)]
+            return [event.type async for event in store.subscribe(timeout_s=0)]
 
     assert asyncio.run(go_on()) == ["A", "B"]
-    left._service.close()
+    left.blocking.close()
 
 
 async def _next_type(subscription: fencepost.aio.AsyncSubscription) -> str:
@@ -306,91 +305,96 @@ async def test_closing_while_more_than_a_batch_waits_answers_every_caller(takes_
     assert {type(answer) for answer in answers} == {StoreClosed if takes_a_thread else Placed}
 
 
-def test_an_append_whose_loop_has_ended_does_not_delay_other_appends() -> None:
+async def test_a_store_is_opened_and_closed_by_async_with(tmp_path: Path) -> None:
+    async with fencepost.aio.open(tmp_path / "store.db") as store:
+        await store.append(events("A"))
+    with pytest.raises(StoreClosed):
+        await store.head()
+
+
+def test_another_loop_is_told_that_the_store_is_not_its_own() -> None:
+    async def open_store() -> AsyncEventStore:
+        return await fencepost.aio.open("memory:")
+
+    store = asyncio.run(open_store())
+
+    async def use(verb: Callable[[], Any]) -> None:
+        with pytest.raises(StoreClosed, match="opened on another event loop"):
+            await verb()
+
+    for verb in (
+        lambda: store.append(events("A")),
+        lambda: store.head(),
+        lambda: store.checkpoint("name"),
+        lambda: store.read(),
+        lambda: anext(store.subscribe()),
+    ):
+        asyncio.run(use(verb))
+    assert store.blocking.head() == 0, "threads may use it, whatever their loop"
+    asyncio.run(store.close())
+
+
+def test_a_reading_belongs_to_the_loop_of_its_store() -> None:
+    async def begin() -> tuple[AsyncEventStore, fencepost.aio.AsyncReading]:
+        store = await fencepost.aio.open("memory:")
+        return store, store.read()
+
+    store, reading = asyncio.run(begin())
+
+    async def go_on() -> None:
+        with pytest.raises(StoreClosed, match="another event loop"):
+            await reading
+
+    asyncio.run(go_on())
+    store.blocking.close()
+
+
+def test_an_append_whose_loop_has_ended_does_not_delay_the_blocking_face() -> None:
     engine, gate = FaultyEngine(MemoryEngine()), Gate()
     engine.before = once(gate)
-    store = AsyncEventStore(engine)
 
-    async def give_up() -> None:
+    async def give_up() -> AsyncEventStore:
+        store = AsyncEventStore(engine)
         with suppress(TimeoutError):
             async with asyncio.timeout(0.1):
                 await store.append(events("A"))
+        return store
+
+    store = asyncio.run(give_up())
+    gate.open()
+    assert store.blocking.append(events("B")).last == 2
+    store.blocking.close()
+
+
+def test_loops_that_are_stopped_with_an_append_pending_hold_up_no_other_store() -> None:
+    engine, gate = OnTheLoop(), []
+    loops = [loop_to_abandon() for _ in range(8)]
+
+    async def leave_pending() -> None:
+        inner = OnTheLoop()
+        store = AsyncEventStore(inner)
+        gate.append((store, asyncio.ensure_future(store.append(events("A")))))
+        await inner.begun.wait()
+
+    for loop in loops:
+        loop.run_until_complete(leave_pending())  # stopped, not closed
 
     async def go_on() -> int:
-        append = asyncio.create_task(store.append(events("B")))
-        await asyncio.sleep(0)
-        gate.open()
-        async with asyncio.timeout(PATIENCE_S):
-            last = (await append).last
-        await store.close()
-        return last
-
-    asyncio.run(give_up())
-    assert asyncio.run(go_on()) == 2
-
-
-def stopped_loop(store: AsyncEventStore, engine: OnTheLoop, *, close: bool) -> asyncio.AbstractEventLoop:
-    """A loop that was stopped, or closed as well, while a task of it was committing a batch."""
-    loop = loop_to_abandon()
-    engine.pending = loop.create_task(store.append(events("A")))
-    loop.run_until_complete(engine.begun.wait())
-    if close:
-        loop.close()
-    engine.begun, engine.free = asyncio.Event(), asyncio.Event()
-    engine.free.set()
-    return loop
-
-
-@pytest.mark.parametrize("close", [True, False], ids=["closed", "stopped"])
-def test_a_loop_that_ends_with_an_append_pending_holds_up_no_later_one(close: bool) -> None:
-    engine = OnTheLoop()
-    store = AsyncEventStore(engine)
-    loop = stopped_loop(store, engine, close=close)
-
-    async def go_on() -> Placed:
-        async with asyncio.timeout(PATIENCE_S):
-            return await store.append(events("B"))
-
-    assert asyncio.run(go_on()).first == 1
-    loop.close()
-    asyncio.run(store.close())
-
-
-def test_a_loop_that_runs_again_tells_its_tasks_their_outcome() -> None:
-    engine = OnTheLoop()
-    store = AsyncEventStore(engine)
-    loop = asyncio.new_event_loop()
-    first = loop.create_task(store.append(events("A")))
-    loop.run_until_complete(engine.begun.wait())
-    held, engine.free = engine.free, asyncio.Event()
-    engine.free.set()
-    assert asyncio.run(store.append(events("B"))).first == 1
-    held.set()
-    assert loop.run_until_complete(asyncio.wait_for(first, PATIENCE_S)).first == 2
-    loop.run_until_complete(store.close())
-    loop.close()
-
-
-def test_an_append_that_waits_on_another_loop_takes_over_when_its_leaders_loop_is_closed() -> None:
-    engine = OnTheLoop()
-    store = AsyncEventStore(engine)
-    loop = loop_to_abandon()
-    leading = loop.create_task(store.append(events("A")))
-
-    async def wait_behind() -> Running[Placed]:
-        await engine.begun.wait()
-        running = Running(lambda: asyncio.run(asyncio.wait_for(store.append(events("B")), PATIENCE_S)))
-        group = store._service._group
-        assert group is not None
-        async with asyncio.timeout(PATIENCE_S):
-            while not group._queue:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-        engine.free = asyncio.Event()
         engine.free.set()
-        return running
+        async with AsyncEventStore(engine) as store:
+            return (await store.append(events("B"))).first
 
-    running = loop.run_until_complete(wait_behind())
-    loop.close()
-    assert not leading.done()
-    assert running.result().first == 1
-    asyncio.run(store.close())
+    assert asyncio.run(asyncio.wait_for(go_on(), PATIENCE_S)) == 1
+    for loop in loops:
+        loop.close()
+
+
+async def test_the_blocking_face_is_refused_on_the_loop_while_a_task_commits() -> None:
+    engine = OnTheLoop()
+    async with AsyncEventStore(engine) as store:
+        append = asyncio.create_task(store.append(events("A")))
+        await engine.begun.wait()
+        with pytest.raises(StoreError, match="nothing was stored"):
+            store.blocking.append(events("B"))
+        engine.free.set()
+        assert (await append).first == 1

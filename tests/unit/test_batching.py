@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fencepost.core.batching import LoopBatcher
+from fencepost.core.group_commit import LoopBatcher
 
 
 class TestLoopBatcher:
@@ -60,15 +60,3 @@ class TestLoopBatcher:
             with pytest.raises(ValueError, match="planted"):
                 await asked
         assert await batcher.submit(3) == 3
-
-    def test_loops_do_not_disturb_each_other(self) -> None:
-        batcher: LoopBatcher[int, int] = LoopBatcher(list, most=16)
-
-        async def abandon() -> None:
-            batcher.submit(1)  # and the loop ends
-
-        async def ask() -> int:
-            return await batcher.submit(2)
-
-        asyncio.run(abandon())
-        assert asyncio.run(ask()) == 2

@@ -18,7 +18,7 @@ def test_buckets_meet_exactly_when_the_event_matches(event: Event, query: Query)
 @given(event=strategies.events, query=strategies.queries, more=st.integers(0, 2))
 def test_subsets_as_large_as_the_largest_item_are_enough(event: Event, query: Query, more: int) -> None:
     largest = max(len(item.tags) for item in query.items)
-    buckets = set(write_buckets(event, upto=largest + more))
+    buckets = set(write_buckets(event, up_to=largest + more))
     assert bool(buckets & set(read_targets(query))) == matches(event, query)
 
 
@@ -61,6 +61,6 @@ def test_a_tag_never_meets_a_type_of_the_same_name() -> None:
 
 
 def test_subsets_begin_with_the_empty_one_and_stop_where_they_are_told() -> None:
-    assert list(subsets("abc", upto=1)) == [(), ("a",), ("b",), ("c",)]
+    assert list(subsets("abc", up_to=1)) == [(), ("a",), ("b",), ("c",)]
     assert len(list(subsets("abcd"))) == 16
-    assert list(subsets("ab", upto=9)) == [(), ("a",), ("b",), ("a", "b")]
+    assert list(subsets("ab", up_to=9)) == [(), ("a",), ("b",), ("a", "b")]

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost import AppendCondition, Event, Placed, StoreError, StoreUnavailable
-from fencepost.core.batching import Batcher, Pending
-from fencepost.core.judging import Append, Verdict, judge
-from fencepost.core.service import BATCH_EVENTS, GroupCommit
+from fencepost.core.group_commit import BATCH_EVENTS, Batcher, GroupCommit, Pending
+from fencepost.core.verdicts import Append, Verdict, judge
 from fencepost.engines.memory import MemoryEngine
 from fencepost.testing import strategies
 from fencepost.testing.contract.base import Running
@@ -26,18 +25,19 @@ def named(name: str, count: int = 1) -> Append:
     return Append((Event(name),) * count)
 
 
-class Script:
-    """A commit function that notes its batches and runs a given action before each of them.
+class Script(MemoryEngine):
+    """An engine whose commit function notes its batches and runs a given action before each of them.
 
     The verdict of an append is where it is among all events, so that each caller's verdict is different.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.batches: list[list[str]] = []
         self.threads: list[threading.Thread] = []
         self.acts: list[Callable[[], None]] = []
         self.placed: dict[str, Placed] = {}
-        self.group = GroupCommit(self.commit)
+        self.group = GroupCommit(self)
 
     def commit(self, appends: Sequence[Append]) -> list[Verdict]:
         self.batches.append([append.events[0].type for append in appends])
@@ -148,7 +148,9 @@ def test_an_error_that_cannot_be_copied_reaches_the_caller_all_the_same(script: 
 
 
 def test_too_few_verdicts_are_an_error_for_every_caller_and_no_caller_hangs() -> None:
-    group = GroupCommit(lambda appends: [])
+    engine = MemoryEngine()
+    engine.commit = lambda appends: []  # type: ignore[method-assign]
+    group = GroupCommit(engine)
     for _ in range(2):
         with pytest.raises((ValueError, StoreError)):
             group.run(named("only"))
@@ -216,19 +218,19 @@ def test_a_leader_that_meant_to_go_on_and_is_interrupted_passes_the_lead_on_all_
 def test_an_interrupted_follower_leaves_no_caller_waiting(
     script: Script, monkeypatch: pytest.MonkeyPatch, appointed: bool
 ) -> None:
-    wait = Pending.wait
+    wait = Pending.wait_or_be_due
     interrupts = Gate()
 
-    def interrupted(pending: Pending[Append, Verdict], timeout_s: float | None = None) -> None:
+    def interrupted(pending: Pending[Append, Verdict]) -> None:
         if pending.request.events[0].type != "interrupted":
-            return wait(pending, timeout_s)
+            return wait(pending)
         if appointed:
             wait(pending)
         else:
             interrupts()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Pending, "wait", interrupted)
+    monkeypatch.setattr(Pending, "wait_or_be_due", interrupted)
     gate, first = hold(script)
     follower = script.start("interrupted")
     others = [script.start(name) for name in "ab"]
@@ -303,7 +305,8 @@ def test_under_load_every_append_is_committed_once_and_never_two_batches_at_a_ti
         finally:
             committing.release()
 
-    group = GroupCommit(alone)
+    script.commit = alone  # type: ignore[method-assign]
+    group = script.group
 
     def write(writer: int) -> None:
         for number in range(50):
@@ -336,16 +339,6 @@ def test_a_batch_is_judged_as_if_its_appends_had_come_one_by_one(before: list[Ap
     verdicts = [engine_verdict for append in batch for engine_verdict in one_by_one.commit([append])]
     assert judge(batch, together) == verdicts
     assert together.head() == one_by_one.head()
-
-
-def test_a_deposed_leader_stops_without_committing(script: Script) -> None:
-    gate, first = hold(script)
-    waiting = script.start("waiting")
-    late = Pending[Append, Verdict](named("late"))
-    assert not script.group.lead(late, keep=True)
-    assert script.batches == [["first"]]
-    gate.open()
-    assert (first.result(), waiting.result()) == (script.placed["first"], script.placed["waiting"])
 
 
 @pytest.mark.parametrize("step", ["takes", "wakes"])

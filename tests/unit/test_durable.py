@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.durable import durable_file, sync, write_durably
+from fencepost.core.durable_file import durable_file, sync, write_durably
 
 
 @pytest.fixture

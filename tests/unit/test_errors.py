@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 import fencepost
-from fencepost import AppendCondition, FencepostError, Query, SequencedEvent, errors
+from fencepost import AppendCondition, FencepostError, Query, Record, SequencedEvent, errors
 
 CONFLICT = SequencedEvent(7, "Closed", frozenset({"x"}), b"", datetime.now(timezone.utc))
 
@@ -23,6 +23,7 @@ EXAMPLES: list[FencepostError] = [
     errors.ConditionFailed(AppendCondition(Query.all(), after=3), CONFLICT),
     errors.IdsOverlap(UUID(int=1), 5, UUID(int=2)),
     errors.CheckpointBehind("name", 3, 5),
+    errors.RecordChanged("name", 3, Record("name", b"", 4)),
     errors.ReadingNotFinished("not yet"),
     errors.StoreError("storage"),
     errors.StoreClosed("closed"),

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from fencepost import Capability, Engine, Event, EventStore, Query, RecordedAppend, SequencedEvent, StoreUnavailable
+from fencepost import Event, EventStore, Query, SequencedEvent, StoreUnavailable
 from fencepost.aio import AsyncEventStore
+from fencepost.core.address import open_engine
 from fencepost.core.engine import PROTOCOLS
-from fencepost.core.judging import Append
+from fencepost.core.verdicts import Append
+from fencepost.engine import Capability, Engine, append_each, recorded, restore
 from fencepost.engines.memory import MemoryEngine
-from fencepost.opening import open_engine
 from fencepost.testing.contract.base import events
 from fencepost.testing.faults import FaultyEngine, raising
 
@@ -65,19 +66,14 @@ def awaited(act: Callable[[AsyncEventStore], Awaitable[object]]) -> Callable[[En
     return call
 
 
-async def recorded(store: AsyncEventStore) -> list[RecordedAppend]:
-    return [append async for append in store.recorded()]
-
-
 # For each capability: the engine's method, and calls of both stores that must go through it.
 CALLS: dict[Capability, tuple[str, list[Callable[[Engine], Awaitable[None]]]]] = {
     Capability.GROUP_COMMIT: (
         "commit",
         [
             blocking(lambda store: store.append(events("A"))),
-            blocking(lambda store: store.append_each([Append(tuple(events("A")))])),
+            blocking(lambda store: append_each(store, [Append(tuple(events("A")))])),
             awaited(lambda store: store.append(events("A"))),
-            awaited(lambda store: store.append_each([Append(tuple(events("A")))])),
         ],
     ),
     Capability.BEGIN: ("begin", [blocking(lambda store: store.read())]),
@@ -86,11 +82,8 @@ CALLS: dict[Capability, tuple[str, list[Callable[[Engine], Awaitable[None]]]]] =
         [awaited(lambda store: store.read(Query.of(tags={"a"})).__aiter__().__anext__())],
     ),
     Capability.ASYNC_COMMIT: ("commit_async", [awaited(lambda store: store.append(events("A")))]),
-    Capability.RECORD: ("recorded", [blocking(lambda store: list(store.recorded())), awaited(recorded)]),
-    Capability.RESTORE: (
-        "restore",
-        [blocking(lambda store: store.restore([RESTORED])), awaited(lambda store: store.restore([RESTORED]))],
-    ),
+    Capability.RECORDED_APPENDS: ("recorded", [blocking(lambda store: list(recorded(store)))]),
+    Capability.RESTORE: ("restore", [blocking(lambda store: restore(store, [RESTORED]))]),
 }
 CASES = [
     pytest.param(capability, method, call, id=f"{capability.name}-{number}")

@@ -19,7 +19,7 @@ from fencepost.store import EventStore
 from fencepost.testing import ClientStore, History, Violation, check, load
 from fencepost.testing.clients import Answered, Failed, Invoked, Saw
 from fencepost.testing.faults import FaultyEngine, once, raising
-from fencepost.testing.stores import engine_of
+from fencepost.testing.stores import engine_beneath
 
 W1 = Query.of(tags={"wallet:1"})
 
@@ -55,10 +55,10 @@ def event_at(log: list[SequencedEvent], position: int) -> SequencedEvent:
 @pytest.fixture
 def story() -> Story:
     store = fencepost.open("memory:")
-    engine = FaultyEngine(engine_of(store))
+    engine = FaultyEngine(engine_beneath(store))
     unlucky = EventStore(engine)
     ada, bob = ClientStore(unlucky, "ada"), ClientStore(unlucky, "bob")
-    live = bob.subscribe(W1, timeout=0)
+    live = bob.subscribe(W1, timeout_s=0)
     ada.append([wallet("Opened"), wallet("Deposited")], AppendCondition(W1))  # ada 1: positions 1, 2
     bob.append([wallet("Opened", 2)])  # bob 1: position 3
     seen = bob.read(W1)
@@ -292,13 +292,13 @@ def see_before_it_was_appended(story: Story) -> None:
 
 
 def read_less_than_was_acknowledged(story: Story) -> None:
-    set_seen(story.bob, "head", after=9, upto=9)
+    set_seen(story.bob, "head", after=9, up_to=9)
 
 
 def read_less_than_was_read_before(story: Story) -> None:
     early = seen(story.ada, "read")
-    story.ada.append(replace(early, verb="head", began_ns=1, ended_ns=2, after=3, upto=3, events=()))
-    story.ada.append(replace(early, verb="head", began_ns=3, ended_ns=4, after=2, upto=2, events=()))
+    story.ada.append(replace(early, verb="head", began_ns=1, ended_ns=2, after=3, up_to=3, events=()))
+    story.ada.append(replace(early, verb="head", began_ns=3, ended_ns=4, after=2, up_to=2, events=()))
 
 
 def descend(story: Story) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fencepost import interrupts
-from fencepost.interrupts import Waiters, Wakeup, interruptibly, pause, shielded
+from fencepost.core import interrupts
+from fencepost.core.interrupts import Waiters, Wakeup, interruptibly, pause, shielded
 
 LONG_S = 20.0
 
@@ -252,3 +252,76 @@ def test_a_plain_lock_in_a_with_statement_is_never_left_held() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert interrupted > 100
+
+
+def test_a_handler_that_uses_a_store_while_signals_are_about_to_be_held_back_does_not_undo_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replace = interrupts.set_handler
+    handled: list[int] = []
+
+    def handle(number: int, _: object) -> None:
+        handled.append(number)
+        with shielded:
+            pass
+
+    def replace_and_raise(number: int, handler: Any) -> None:
+        replace(number, handler)
+        if number == signal.SIGUSR1 and not handled:
+            signal.raise_signal(number)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        monkeypatch.setattr(interrupts, "set_handler", replace_and_raise)
+        with shielded:
+            assert handled == [signal.SIGUSR1]
+            signal.raise_signal(signal.SIGUSR1)
+            assert handled == [signal.SIGUSR1], "held back"
+        assert handled == [signal.SIGUSR1] * 2
+        assert signal.getsignal(signal.SIGUSR1) is handle
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_handler_that_uses_a_store_during_a_call_that_only_blocks_leaves_signals_held_back_afterwards() -> None:
+    handled: list[int] = []
+
+    def handle(number: int, _: object) -> None:
+        handled.append(number)
+        with shielded:
+            pass
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with shielded:
+            interruptibly(lambda: signal.raise_signal(signal.SIGUSR1))
+            assert handled == [signal.SIGUSR1]
+            signal.raise_signal(signal.SIGUSR1)
+            assert handled == [signal.SIGUSR1], "held back"
+        assert signal.getsignal(signal.SIGUSR1) is handle
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_handler_that_runs_in_the_instant_before_another_may_run_that_one_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handled: list[int] = []
+    is_due = interrupts._is_due
+
+    def interrupted(number: int) -> bool:
+        due = is_due(number)
+        if not handled:
+            handled.append(0)
+            with shielded:  # as a handler does that uses a store
+                pass
+        return due
+
+    before = signal.signal(signal.SIGUSR1, lambda number, _: handled.append(number))
+    try:
+        with shielded:
+            signal.raise_signal(signal.SIGUSR1)
+            monkeypatch.setattr(interrupts, "_is_due", interrupted)
+        assert handled == [0, signal.SIGUSR1], "once"
+    finally:
+        signal.signal(signal.SIGUSR1, before)

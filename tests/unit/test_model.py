@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import operator
 import pickle
+from collections.abc import Callable
 from copy import copy
 from datetime import datetime, timedelta, timezone
 from enum import Enum
+from functools import reduce
 from uuid import UUID, uuid4
 
 import pytest
@@ -55,6 +57,103 @@ def test_an_event_keeps_what_it_was_given_although_the_giver_changes_it() -> Non
     data[0], metadata["by"] = 0, "Bob"
     tags.add("y")
     assert (event.data, event.tags, event.metadata) == (b"abc", frozenset({"x"}), {"by": "Ada"})
+
+
+def test_a_stored_event_cannot_be_changed() -> None:
+    event = SequencedEvent(1, "A", '["x"]', b"", 0, None, '{"by":"Ada"}')
+    for name in ("position", "type", "raw_tags", "data", "raw_id", "raw_metadata"):
+        with pytest.raises(AttributeError):
+            setattr(event, name, None)
+    event.metadata["by"] = "Bob"
+    assert event.metadata == {"by": "Ada"}
+
+
+def test_metadata_cannot_be_changed_after_its_check() -> None:
+    event = Event("A", metadata={"by": "Ada"})
+    event.metadata["by"] = 7  # type: ignore[assignment]
+    with pytest.raises((AttributeError, TypeError)):
+        event.metadata = {}  # type: ignore[misc]
+    assert event.metadata == {"by": "Ada"}
+    assert event == Event("A", metadata={"by": "Ada"})
+
+
+class Liar(str):
+    """A str that answers the checks as it likes."""
+
+    def isascii(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        return 1
+
+    def __contains__(self, _: object) -> bool:
+        return False
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("hostile")
+
+
+class LyingBytes(bytes):
+    def __len__(self) -> int:
+        return 0
+
+    def __bytes__(self) -> bytes:
+        raise RuntimeError("hostile")
+
+
+class LyingId(UUID):
+    @property
+    def bytes(self) -> bytes:  # type: ignore[override]
+        return b"short"
+
+
+class LyingInt(int):
+    def __le__(self, _: int) -> bool:
+        return True
+
+    __ge__ = __lt__ = __gt__ = __le__
+
+
+@pytest.mark.parametrize("text", ["\0", "\ud800", "x" * (MAX_TAG_BYTES + 1)])
+def test_a_subclass_of_str_is_checked_by_what_it_holds(text: str) -> None:
+    for make in (
+        lambda: Event(Liar(text)),
+        lambda: Event("A", tags=[Liar(text)]),
+        lambda: Query.of(types=[Liar(text)]),
+        lambda: Query.of(tags=[Liar(text)]),
+    ):
+        with pytest.raises(InvalidInput):
+            make()
+
+
+def test_values_of_subclasses_become_values_of_the_plain_class() -> None:
+    event = Event(Liar("A"), data=LyingBytes(b"abc"), tags=[Liar("x")], metadata={Liar("by"): Liar("Ada")})
+    assert [type(value) for value in (event.type, event.data, *event.tags, *event.metadata)] == [str, bytes, str, str]
+    assert event == Event("A", data=b"abc", tags={"x"}, metadata={"by": "Ada"})
+    condition = AppendCondition(Query.all(), after=LyingInt(3))
+    assert type(condition.after) is int
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Event("A", data=LyingBytes(MAX_DATA_BYTES + 1)),
+        lambda: Event("A", metadata={"by": Liar("\ud800")}),
+        lambda: Event("A", metadata=type("Odd", (dict,), {"items": lambda self: [(1, 2)]})(a="b")),
+        lambda: AppendCondition(Query.all(), after=LyingInt(-1)),
+    ],
+)
+def test_a_value_that_lies_about_itself_is_refused(make: Callable[[], object]) -> None:
+    with pytest.raises(InvalidInput):
+        make()
+
+
+def test_an_id_of_a_subclass_becomes_a_plain_one() -> None:
+    assert type(Event("A", id=LyingId(int=1)).id) is UUID
+    assert Event("A", id=LyingId(int=1)).id == UUID(int=1)
 
 
 def test_events_are_equal_by_their_contents() -> None:
@@ -246,3 +345,20 @@ def test_a_stored_field_that_cannot_be_decoded_is_corrupt_and_named(field: str, 
     with pytest.raises(StoreCorrupt, match=f"the {field} of the event at position 1 cannot be decoded"):
         getattr(event, field)
     assert event.data == b""
+
+
+def test_many_queries_are_joined_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = 0
+    hash_of = QueryItem.__hash__
+
+    def counted(item: QueryItem) -> int:
+        nonlocal hashed
+        hashed += 1
+        return hash_of(item)
+
+    monkeypatch.setattr(QueryItem, "__hash__", counted)
+    queries = [Query.of(tags={f"t:{number}"}) for number in range(200)]
+    joined = reduce(operator.or_, queries)
+    assert joined == Query([query.items[0] for query in queries])
+    assert joined.buckets == 200
+    assert hashed <= 5 * len(queries)

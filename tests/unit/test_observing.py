@@ -11,8 +11,9 @@ from weakref import WeakKeyDictionary
 import pytest
 
 import fencepost
-from fencepost import EventStore, InvalidInput, observing
-from fencepost.observing import Observation, has_observers, notify, observe
+from fencepost import EventStore, InvalidInput
+from fencepost.core import observers
+from fencepost.core.observers import Observation, has_observers, notify, observe
 
 
 class Happened(Observation):
@@ -22,7 +23,7 @@ class Happened(Observation):
 @pytest.fixture(autouse=True)
 def no_observers_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests of this process may have left observers whose stores still exist."""
-    monkeypatch.setattr(observing, "_observers", WeakKeyDictionary())
+    monkeypatch.setattr(observers, "_observers", WeakKeyDictionary())
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 
 import fencepost
 from fencepost import InvalidInput
-from fencepost.address import Address
-from fencepost.engines.lake.paths import absolute_lake, local_path
-from fencepost.redaction import redacted
+from fencepost.core.address import Address
+from fencepost.core.redaction import redacted
+from fencepost.spark.location import absolute_location, local_path
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_lake_elsewhere_is_not_opened_as_a_relative_path() -> None:
     ],
 )
 def test_a_lake_may_be_in_an_object_store(given: str, url: str) -> None:
-    assert absolute_lake(given, "folder") == url
+    assert absolute_location(given, "folder") == url
     address = Address.parse(f"lake:{given}")
     assert (address.location, address.absolute(), str(address)) == (url, address, f"lake:{url}")
     assert not address.has_secret

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost import InvalidInput
-from fencepost.address import Address
-from fencepost.redaction import has_secret, redacted, scrubbed
+from fencepost.core.address import Address
+from fencepost.core.redaction import has_secret, redacted, scrubbed
 
 SECRET = "hunter2"
 

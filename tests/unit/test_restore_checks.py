@@ -9,9 +9,10 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fencepost import InvalidInput, SequencedEvent, StoreCorrupt
-from fencepost.core.restoring import SeenStrings, checked_restore
+from fencepost.core.restore import SeenStrings, checked_restore
 from fencepost.model.encodings import encode_metadata, encode_tags
 from fencepost.model.limits import MAX_DATA_BYTES, MAX_METADATA_BYTES, MAX_POSITION, MAX_TAG_BYTES, MAX_TAGS
 
@@ -50,9 +51,7 @@ LONG = '"' + "x" * MAX_METADATA_BYTES + '"'
 def stored(position: int, /, **fields: Any) -> SequencedEvent:
     """An event in stored form."""
     event = SequencedEvent(position, "Happened", '["a","b"]', b"", 0, position.to_bytes(16), '{"by":"ada"}')
-    for name, value in fields.items():
-        setattr(event, name, value)
-    return event
+    return replace(event, **fields)
 
 
 @given(st.lists(st.tuples(TEXT, st.frozensets(TEXT, max_size=3), st.dictionaries(TEXT, TEXT, max_size=2)), min_size=1))
@@ -140,7 +139,7 @@ def test_texts_that_are_valid_only_together_are_refused(field: str, values: list
 
 def test_a_bad_event_is_named_also_far_from_the_first() -> None:
     events = [stored(position) for position in range(1, 3_001)]
-    events[2_500].type = ""
+    events[2_500] = stored(2_501, type="")
     with pytest.raises(InvalidInput, match=r"events\[2500\]\.type"):
         checked_restore(events, [])
     events[2_500] = stored(2_501, raw_id=events[7].raw_id)

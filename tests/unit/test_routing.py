@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fencepost import Event, Query
 from fencepost.buckets import matches
-from fencepost.core.routing import Router
+from fencepost.core.router import Router
 from fencepost.testing import strategies
 
 subscriptions = st.lists(strategies.queries, max_size=8)

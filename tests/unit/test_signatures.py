@@ -10,13 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 import fencepost.engines
-from fencepost import Engine, EventStore, Reading, Subscription
-from fencepost.aio import AsyncEventStore, AsyncReading, AsyncSubscription
+from fencepost import EventStore, Reading, Records, Subscription
+from fencepost.aio import AsyncEventStore, AsyncReading, AsyncRecords, AsyncSubscription
 from fencepost.core.engine import PROTOCOLS, Capability
+from fencepost.engine import Engine
 from fencepost.engines.memory import MemoryEngine
 from fencepost.testing.clients import ClientStore
 from fencepost.testing.faults import FaultyEngine
-from fencepost.testing.stores import BlockingStore
+from fencepost.testing.stores import BlockingRecords, BlockingStore
 
 VERBS = ["append", "read", "head", "subscribe", "checkpoint", "close"]
 METHODS = [name for name, value in vars(Engine).items() if inspect.isfunction(value) and not name.startswith("_")]
@@ -43,7 +44,7 @@ def parameters(call: object) -> list[tuple[str, object, object, str]]:
 
 
 def test_the_protocol_is_what_is_compared() -> None:
-    assert METHODS == ["commit", "scan", "head", "wait", "interrupt", "checkpoint", "close"]
+    assert METHODS == ["commit", "scan", "head", "wait", "interrupt", "record", "records", "close"]
     assert {engine.__name__ for engine in ENGINES} >= {"MemoryEngine", "SqliteEngine"}
 
 
@@ -94,9 +95,10 @@ def test_every_store_has_the_same_verbs(store: type, verb: str) -> None:
     assert parameters(getattr(store, verb)) == parameters(getattr(EventStore, verb))
 
 
-@pytest.mark.parametrize("verb", ["append_each", "recorded", "restore"])
-def test_the_awaitable_twin_has_what_an_engine_may_do_besides(verb: str) -> None:
-    assert parameters(getattr(AsyncEventStore, verb)) == parameters(getattr(EventStore, verb))
+@pytest.mark.parametrize("verb", ["get", "list", "put", "delete"])
+@pytest.mark.parametrize("records", [AsyncRecords, BlockingRecords], ids=lambda records: records.__name__)
+def test_the_records_of_every_store_have_the_same_verbs(records: type, verb: str) -> None:
+    assert parameters(getattr(records, verb)) == parameters(getattr(Records, verb))
 
 
 def test_readings_and_subscriptions_have_awaitable_twins_with_the_same_members() -> None:

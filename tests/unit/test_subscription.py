@@ -32,10 +32,10 @@ class Interrupted(MemoryEngine):
         self.before_head: Callable[[], None] = lambda: None
 
     def scan(
-        self, query: Query, *, after: int, upto: int, limit: int | None = None, backwards: bool = False
+        self, query: Query, *, after: int, up_to: int, limit: int | None = None, backwards: bool = False
     ) -> Iterator[Sequence[SequencedEvent]]:
         self.before_scan(query)
-        for page in super().scan(query, after=after, upto=upto, limit=limit, backwards=backwards):
+        for page in super().scan(query, after=after, up_to=up_to, limit=limit, backwards=backwards):
             yield page
             self.after_page(query)
 
@@ -61,7 +61,7 @@ X = tagged("x")
 def test_what_is_stored_while_a_feed_catches_up_comes_once(engine: Interrupted, store: EventStore) -> None:
     store.append(events("Past", "x", count=3))
     engine.after_page = once_for(X, lambda: store.append(events("Meanwhile", "x", count=2)))
-    subscription = store.subscribe(X, timeout=PATIENCE_S)
+    subscription = store.subscribe(X, timeout_s=PATIENCE_S)
     received = take(subscription, 5)
     assert received == list(store.read(X))
     subscription.stop()
@@ -72,7 +72,7 @@ def test_what_is_stored_between_joining_and_the_last_catch_up_comes_once(
 ) -> None:
     store.append(events("Past", "x", count=3))
     engine.before_scan = once_for(X, lambda: store.append(events("Meanwhile", "x", count=2)))
-    subscription = store.subscribe(X, timeout=PATIENCE_S)
+    subscription = store.subscribe(X, timeout_s=PATIENCE_S)
     assert take(subscription, 5) == list(store.read(X))
     store.append(events("Live", "x"))
     assert types(take(subscription, 1)) == ["Live"]
@@ -82,9 +82,9 @@ def test_what_is_stored_between_joining_and_the_last_catch_up_comes_once(
 def test_what_comes_both_from_the_log_and_from_the_follower_is_delivered_once(
     engine: Interrupted, store: EventStore
 ) -> None:
-    other = store.subscribe(timeout=0)
+    other = store.subscribe(timeout_s=0)
     assert list(other) == []
-    subscription = store.subscribe(X, timeout=PATIENCE_S)
+    subscription = store.subscribe(X, timeout_s=PATIENCE_S)
 
     def store_and_deliver() -> None:
         store.append(events("Both", "x", count=3))
@@ -103,13 +103,13 @@ def test_what_comes_both_from_the_log_and_from_the_follower_is_delivered_once(
 def test_what_is_stored_is_past_although_the_follower_has_not_come_so_far(
     engine: Interrupted, store: EventStore
 ) -> None:
-    other = store.subscribe(timeout=0)
+    other = store.subscribe(timeout_s=0)
     assert list(other) == []
     gate = Gate()
     engine.before_scan = once_for(Query.all(), gate)
     store.append(events("Past", "x", count=3))
     gate.wait_until_reached()
-    impatient = store.subscribe(X, timeout=0)
+    impatient = store.subscribe(X, timeout_s=0)
     assert types(impatient) == ["Past"] * 3
     gate.open()
     impatient.stop()
@@ -120,25 +120,25 @@ def test_every_event_above_the_position_at_which_a_feed_joined_reaches_it(
     engine: Interrupted, store: EventStore
 ) -> None:
     """The last subscriber leaves in front of a page, and a feed joins behind it, before the next."""
-    first = store.subscribe(timeout=PATIENCE_S)
+    first = store.subscribe(timeout_s=PATIENCE_S)
     store.append(events("Past"))
     assert len(take(first, 1)) == 1
-    feed = Feed(engine, store._service._follower, X, 0, lambda: None)
+    feed = Feed(engine, store._follower, X, 0, lambda: None)
     offered: list[int] = []
     feed.offer = lambda event: offered.append(event.position) or True  # type: ignore[method-assign,func-returns-value]
     joined: list[int] = []
-    acts = iter([first.stop, lambda: joined.append(store._service._follower.join(feed))])
+    acts = iter([first.stop, lambda: joined.append(store._follower.join(feed))])
     engine.after_page = lambda query: next(acts, lambda: None)()
     head = store.append(events("New", "x", count=4_000)).last
-    while not joined or store._service._follower.position < head:
+    while not joined or store._follower.position < head:
         sleep(0.001)
     assert offered == positions(store.read(X, after=joined[0]))
-    store._service._follower.leave(feed)
+    store._follower.leave(feed)
 
 
 @pytest.mark.parametrize("excess", [-1, 0, 1, BUFFER_EVENTS])
 def test_a_buffer_that_runs_over_is_made_up_from_the_log(store: EventStore, excess: int) -> None:
-    subscription = store.subscribe(X, timeout=PATIENCE_S)
+    subscription = store.subscribe(X, timeout_s=PATIENCE_S)
     store.append(events("Past", "x"))
     received = take(subscription, 1)
     for _ in range(2):
@@ -150,8 +150,8 @@ def test_a_buffer_that_runs_over_is_made_up_from_the_log(store: EventStore, exce
 
 
 def test_a_consumer_that_is_left_behind_holds_no_more_than_its_buffer(store: EventStore) -> None:
-    subscription = store.subscribe(X, timeout=PATIENCE_S)
-    other = store.subscribe(X, timeout=PATIENCE_S)
+    subscription = store.subscribe(X, timeout_s=PATIENCE_S)
+    other = store.subscribe(X, timeout_s=PATIENCE_S)
     store.append(events("Past", "x"))
     assert len(take(subscription, 1)) == len(take(other, 1)) == 1
     store.append(events("Live", "x", count=5 * BUFFER_EVENTS))
@@ -163,7 +163,7 @@ def test_a_consumer_that_is_left_behind_holds_no_more_than_its_buffer(store: Eve
 
 
 def test_a_stop_in_the_very_moment_before_the_waiting_is_not_overlooked(store: EventStore) -> None:
-    subscription = store.subscribe(X, timeout=0)
+    subscription = store.subscribe(X, timeout_s=0)
     assert list(subscription) == []
     assert subscription._feed.live
     subscription._timeout_s = None
@@ -181,7 +181,7 @@ def test_a_stop_in_the_very_moment_before_the_waiting_is_not_overlooked(store: E
 
 
 def test_an_event_in_the_very_moment_before_the_waiting_is_not_overlooked(store: EventStore) -> None:
-    subscription = store.subscribe(X, timeout=PATIENCE_S)
+    subscription = store.subscribe(X, timeout_s=PATIENCE_S)
     store.append(events("Past", "x"))
     assert len(take(subscription, 1)) == 1
     arrived = threading.Event()
@@ -211,7 +211,7 @@ def test_an_event_in_the_very_moment_before_the_waiting_is_not_overlooked(store:
 def test_an_error_of_the_follower_reaches_every_subscriber_and_each_goes_on(
     engine: Interrupted, store: EventStore
 ) -> None:
-    subscriptions = [store.subscribe(X, timeout=PATIENCE_S), store.subscribe(timeout=PATIENCE_S)]
+    subscriptions = [store.subscribe(X, timeout_s=PATIENCE_S), store.subscribe(timeout_s=PATIENCE_S)]
     store.append(events("Past", "x"))
     for subscription in subscriptions:
         assert len(take(subscription, 1)) == 1
@@ -229,7 +229,7 @@ def test_an_error_of_the_past_reaches_the_subscriber_and_the_next_try_goes_on(
 ) -> None:
     store.append(events("Past", "x", count=3))
     engine.before_scan = once_for(X, raise_os_error)
-    subscription = store.subscribe(X, timeout=PATIENCE_S)
+    subscription = store.subscribe(X, timeout_s=PATIENCE_S)
     with pytest.raises(OSError, match="gone"):
         next(subscription)
     assert positions(take(subscription, 3)) == positions(store.read(X))
@@ -261,19 +261,19 @@ def test_the_follower_ends_with_the_last_subscription(store: EventStore, monkeyp
     subscription = store.subscribe(X)
     store.append(events("Past", "x"))
     assert len(take(subscription, 1)) == 1
-    thread = store._service._follower._thread
+    thread = store._follower._thread
     assert thread is not None
     subscription.stop()
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
-    again = store.subscribe(X, timeout=PATIENCE_S)
+    again = store.subscribe(X, timeout_s=PATIENCE_S)
     store.append(events("Live", "x"))
     assert types(take(again, 2)) == ["Past", "Live"]
     again.stop()
 
 
 def test_each_new_event_is_read_once_however_many_subscribe(engine: Interrupted, store: EventStore) -> None:
-    subscriptions = [store.subscribe(tagged(f"tag:{number}"), timeout=PATIENCE_S) for number in range(50)]
+    subscriptions = [store.subscribe(tagged(f"tag:{number}"), timeout_s=PATIENCE_S) for number in range(50)]
     for subscription in subscriptions:
         subscription._timeout_s = 0
         assert list(subscription) == []
@@ -297,11 +297,11 @@ def test_a_subscription_stops_at_the_end_of_its_with_block(store: EventStore) ->
 
 def test_a_subscriber_that_waits_is_not_woken_by_what_it_did_not_ask_for(store: EventStore) -> None:
     gate = Gate()
-    subscription = store.subscribe(X, timeout=PATIENCE_S)
+    subscription = store.subscribe(X, timeout_s=PATIENCE_S)
     store.append(events("Past", "x"))
     assert len(take(subscription, 1)) == 1
     subscription._feed._on_ready = gate
-    other = store.subscribe(timeout=PATIENCE_S)
+    other = store.subscribe(timeout_s=PATIENCE_S)
     store.append(events("Other", count=5))
     assert len(take(other, 6)) == 6
     assert not gate._reached.is_set()
@@ -326,22 +326,22 @@ def raise_os_error() -> None:
 
 
 def is_of(thread: threading.Thread, store: EventStore) -> bool:
-    return thread is store._service._follower._thread
+    return thread is store._follower._thread
 
 
 def test_a_subscription_that_is_dropped_without_stopping_is_forgotten(store: EventStore) -> None:
     store.append(events("Past"))
-    for _ in store.subscribe(timeout=PATIENCE_S):
+    for _ in store.subscribe(timeout_s=PATIENCE_S):
         break
-    assert until(lambda: store._service._follower._feeds == set() and store._service._follower._thread is None)
+    assert until(lambda: store._follower._feeds == set() and store._follower._thread is None)
 
 
 async def test_so_is_one_of_a_task() -> None:
-    async with await fencepost.aio.open("memory:") as store:
+    async with fencepost.aio.open("memory:") as store:
         await store.append(events("Past"))
-        async for _ in store.subscribe(timeout=PATIENCE_S):
+        async for _ in store.subscribe(timeout_s=PATIENCE_S):
             break
-        follower = store._service._follower
+        follower = store.blocking._follower
         assert await asyncio.to_thread(until, lambda: follower._feeds == set() and follower._thread is None)
 
 

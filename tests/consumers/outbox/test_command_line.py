@@ -13,7 +13,7 @@ from tests.consumers.test_command_line import append, command, environment, fenc
 import fencepost
 from fencepost import EventStore
 from fencepost.consumers import dead_letters, status
-from fencepost.consumers.status import names
+from fencepost.consumers.consumer_status import names
 
 MODULE = """
 from fencepost.consumers import Failures

@@ -24,7 +24,7 @@ from fencepost.consumers.outbox import (
     PublisherUnavailable,
     WebhookPublisher,
 )
-from fencepost.observing import observe
+from fencepost.core.observers import observe
 
 from .receivers import QUICK, TOPIC, Collector, Receiver, add_keys, first_seen
 

@@ -9,13 +9,12 @@ from pathlib import Path
 import grpc
 import httpx
 import pytest
-from tests.consumers.conftest import postgres_url  # noqa: F401 - a fixture
 from tests.support.process_table import process
 
 import fencepost
 from fencepost.server.access import Right
 from fencepost.server.keys import add_key, revoke_key
-from fencepost.server.umadb import messages
+from fencepost.server.umadb import protobuf as messages
 
 from ..following import eventually
 from ..running import ServerProcess, free_port
@@ -28,7 +27,7 @@ def store_path(tmp_path: Path) -> Path:
     return tmp_path / "wallet.db"
 
 
-def test_killed_workers_on_postgresql_lose_nothing(postgres_url: str, tmp_path: Path) -> None:  # noqa: F811
+def test_killed_workers_on_postgresql_lose_nothing(postgres_url: str, tmp_path: Path) -> None:
     address = f"{postgres_url}{'&' if '?' in postgres_url else '?'}schema=workers"
     fencepost.open(address, create=True).close()
     kill_workers_under_load(address, tmp_path, times=5)

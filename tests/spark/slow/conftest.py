@@ -18,7 +18,7 @@ import pyspark
 import pytest
 from tests.support.postgres import PostgresServer
 
-from fencepost.spark.session.java import java_home
+from fencepost.spark.spark_session.java import java_home
 
 SPARK_HOME = Path(pyspark.__file__).parent
 SOURCES = str(Path(__file__).parents[3] / "src")

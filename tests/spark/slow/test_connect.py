@@ -41,21 +41,21 @@ for _ in range(2):
     query = query.trigger(availableNow=True).start()
     query.awaitTermination()
 address = open(secret).read()
-counts = fencepost.spark.fold(spark, address, Counts, by="w", upto=500)
+counts = fencepost.spark.fold(spark, address, Counts, by="w", up_to=500)
 assert {row["w"]: row["count"] for row in counts.collect()} == {str(n): 50 for n in range(10)}
-view = fencepost.spark.View(Counts, by="w", at="file:" + folder + "/view", store=address, spark=spark)
-assert view.refresh(upto=300).changed == 10
-assert view.refresh(upto=305).changed == 5
+view = fencepost.spark.View(Counts, by="w", at=folder + "/view", store=address, spark=spark)
+assert view.refresh(up_to=300).changed == 10
+assert view.refresh(up_to=305).changed == 5
 assert {row["w"]: row["count"] for row in view.latest().collect()} == {str(n): 30 + (n < 5) for n in range(10)}
 query = view.follow(checkpoint=folder + "/view-checkpoint", availableNow=True)
 query.awaitTermination()
 assert view.position >= 500, view.position
 def handle(events, batch):  # on the server
     found = sorted(row["position"] for row in events.collect())
-    assert found == list(range(batch.after + 1, batch.upto + 1)), batch
+    assert found == list(range(batch.after + 1, batch.up_to + 1)), batch
     with open(folder + "/followed", "a") as file:
-        print(batch.after, batch.upto, file=file)
-lake.export(spark, address, folder + "/lake", upto=300)
+        print(batch.after, batch.up_to, file=file)
+lake.export(spark, address, folder + "/lake", up_to=300)
 with fencepost.open(address) as store:
     head = store.head()
 options = {"lake": folder + "/lake", "checkpoint": folder + "/follow-checkpoint", "max_events": 400}

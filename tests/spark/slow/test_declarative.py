@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from examples.wallet.domain import DepositMade, MoneyTransferred, WalletOpened
 from tests.spark.slow.conftest import SOURCES, environment
 
 import fencepost
 from fencepost import Query
 from fencepost.decisions import encode
-from fencepost.demos.wallet.domain import DepositMade, MoneyTransferred, WalletOpened
 
 pytestmark = pytest.mark.timeout(900)  # several JVMs start in it, which takes long on a busy machine
 

@@ -34,13 +34,14 @@ def note(**what):
 
 def handle(events, batch):
     rows = sorted((row["position"], bytes(row["data"]).decode()) for row in events.collect())
-    note(given=[batch.id, batch.after, batch.upto], rows=rows)
-    lake.export(events.sparkSession, store, folder + "/lake", upto=batch.upto + 100, chunk=60, compact=batch.id % 2 > 0)
+    note(given=[batch.id, batch.after, batch.up_to], rows=rows)
+    spark = events.sparkSession
+    lake.export(spark, store, folder + "/lake", up_to=batch.up_to + 100, chunk=60, compact=batch.id % 2 > 0)
     with fencepost.open(store) as opened:
         opened.append([fencepost.Event("Late", data=b"late")])
-    note(handled=[batch.id, batch.after, batch.upto])
+    note(handled=[batch.id, batch.after, batch.up_to])
 
-lake.export(spark, store, folder + "/lake", upto=0)
+lake.export(spark, store, folder + "/lake", up_to=0)
 query = fencepost.spark.follow(
     spark, store, handle, lake=folder + "/lake", checkpoint=folder + "/checkpoint", max_events=batch_size,
     availableNow=True,
@@ -70,10 +71,10 @@ def test_a_stream_that_is_killed_again_and_again_repeats_its_ranges(tmp_path: Pa
     given: dict[int, tuple[int, int]] = {}
     for note in taken(notes):
         if "given" in note:
-            id, after, upto = note["given"]
-            assert given.setdefault(id, (after, upto)) == (after, upto)
+            id, after, up_to = note["given"]
+            assert given.setdefault(id, (after, up_to)) == (after, up_to)
             assert [tuple(row) for row in note["rows"]] == [
-                (position, expected[position]) for position in range(after + 1, upto + 1)
+                (position, expected[position]) for position in range(after + 1, up_to + 1)
             ]
     ends = [given[id][1] for id in sorted(given)]
     assert [given[id][0] for id in sorted(given)] == [0, *ends[:-1]]

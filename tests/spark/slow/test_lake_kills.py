@@ -13,8 +13,7 @@ from tests.spark.slow.conftest import Cluster, Daemon, Driver, free_port
 
 import fencepost
 from fencepost import Event
-from fencepost.engines.lake.files import existing_manifest, problem_of, strays
-from fencepost.engines.lake.paths import storage_of
+from fencepost.spark.lake_engine.files import lake_at, problem_of
 
 pytestmark = pytest.mark.timeout(900)  # several JVMs start in each, which takes long on a busy machine
 
@@ -70,7 +69,7 @@ assert events_in(copied) == list(fencepost.open(store).read())
 
 
 def reached(folder: Path, position: int) -> bool:
-    return (folder / "manifest.json").exists() and existing_manifest(folder).upto >= position
+    return (folder / "_delta_log").exists() and lake_at(folder).up_to >= position
 
 
 def test_a_follower_that_is_killed_again_and_again_leaves_a_sound_lake(tmp_path: Path) -> None:
@@ -89,15 +88,13 @@ def test_a_follower_that_is_killed_again_and_again_leaves_a_sound_lake(tmp_path:
             assert driver.process.poll() is None, driver.complained()[-3_000:]
             time.sleep(chance.uniform(0.0, 1.0))
             driver.kill()
-            manifest = existing_manifest(folder)
-            assert not any(problem_of(storage_of(folder), file) for file in manifest.files)
+            found = lake_at(folder)
+            assert not any(problem_of(found.table, file) for file in found.files)
             with fencepost.open(f"lake:{folder}") as lake:
-                assert list(lake.read()) == list(store.read(upto=manifest.upto))
+                assert list(lake.read()) == list(store.read(up_to=found.up_to))
     done = Driver(tmp_path, COMPARE + "print('compared')", "local[2]", log, str(folder)).result()
     assert "compared" in done.stdout, done.stderr[-3_000:]
-    manifest = existing_manifest(folder)
-    assert strays(storage_of(folder), manifest) == []
-    assert len(manifest.files) < 20
+    assert len(lake_at(folder).files) < 20
 
 
 def test_a_cluster_reads_lake_and_store_and_survives_the_loss_of_a_worker(cluster: Cluster, tmp_path: Path) -> None:

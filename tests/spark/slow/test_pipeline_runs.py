@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples.wallet.domain import Balance, DepositMade, MoneyTransferred, WalletOpened
 from tests.spark.slow.conftest import SOURCES, environment
 
 import fencepost
 from fencepost import Query
 from fencepost.decisions import encode, project
-from fencepost.demos.wallet.domain import Balance, DepositMade, MoneyTransferred, WalletOpened
-from fencepost.spark.view.folder import read_view_manifest
+from fencepost.spark.delta import FileTable
 
 pytestmark = pytest.mark.timeout(900)  # several JVMs start in each, which takes long on a busy machine
 
 ROOT = Path(SOURCES).parent
-PIPELINE = "fencepost.demos.wallet.pipeline"
+PIPELINE = "examples.wallet.pipeline"
 WALLETS = [f"w{number}" for number in range(8)]
 
 
@@ -118,8 +118,8 @@ def test_a_pipeline_that_stays_keeps_everything_current_until_it_is_interrupted(
 
 
 def covered(view: Path) -> int:
-    manifest = read_view_manifest(view)
-    return manifest.versions[-1].position if manifest is not None else 0
+    state = FileTable(str(view)).state()
+    return 0 if state is None else state.newest.position
 
 
 def wait_for(driver: subprocess.Popen[str], happened: Any) -> None:

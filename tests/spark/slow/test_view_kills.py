@@ -16,13 +16,13 @@ from tests.spark.slow.conftest import environment
 
 import fencepost
 from fencepost.decisions import Projection, encode
-from fencepost.spark.view.folder import read_view_manifest
+from fencepost.spark.delta import FileTable
 
 pytestmark = pytest.mark.timeout(900)  # several JVMs start in it, which takes long on a busy machine
 
-EVENTS = 4_000
+EVENTS = 2_000
 STEP = 400
-KILLS = 4
+KILLS = 3
 
 REFRESH = """
 import sys
@@ -30,13 +30,17 @@ import fencepost.spark
 from tests.spark.purses import Purse
 store, folder, step, events = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 spark = fencepost.spark.session("local[2]")
-view = fencepost.spark.View(Purse, by="purse_id", at="file:" + folder, store=store, spark=spark, keep=100)
+view = fencepost.spark.View(Purse, by="purse_id", at=folder, store=store, spark=spark, keep=100)
 print("running", flush=True)
 while view.position < events:
-    view.refresh(upto=view.position + step)
+    view.refresh(up_to=view.position + step)
+previous = 0
 for position in view.versions:
     for row in view.at(position).collect():
         print("row", position, row["purse_id"], row["amount"], row["position"])
+    for row in view.changes(after=previous, up_to=position).collect():
+        print("change", position, row["purse_id"], row["after"]["amount"], row["after"]["position"])
+    previous = position
 print("finished", flush=True)
 """
 
@@ -77,25 +81,29 @@ def test_a_view_that_is_killed_again_and_again_is_whole_at_every_version(tmp_pat
             output, errors = driver.communicate(timeout=300)
             break
     assert output.endswith("finished\n"), errors[-3_000:]
-    found: dict[int, dict[str, tuple[int, int]]] = {}
+    found: dict[str, dict[int, dict[str, tuple[int, int]]]] = {"row": {}, "change": {}}
     for line in output.splitlines():
-        if line.startswith("row "):
-            _, version, key, amount, position = line.split()
-            found.setdefault(int(version), {})[key] = (int(amount), int(position))
-    assert list(found) == list(range(STEP, EVENTS + 1, STEP))
-    for version, rows in found.items():
+        kind, _, rest = line.partition(" ")
+        if kind in found:
+            version, key, amount, position = rest.split()
+            found[kind].setdefault(int(version), {})[key] = (int(amount), int(position))
+    assert list(found["row"]) == list(range(STEP, EVENTS + 1, STEP))
+    replayed: dict[str, tuple[int, int]] = {}
+    for version, rows in found["row"].items():
         assert rows == folded(store, version)
+        replayed |= found["change"][version]
+        assert replayed == rows
 
 
 def versions(folder: Path) -> int:
-    manifest = read_view_manifest(folder)
-    return len(manifest.versions) if manifest is not None else 0
+    state = FileTable(str(folder)).state()
+    return 0 if state is None else state.number
 
 
-def folded(path: str, upto: int) -> dict[str, tuple[int, int]]:
+def folded(path: str, up_to: int) -> dict[str, tuple[int, int]]:
     instances: dict[str, Projection] = {}
     with fencepost.open(path) as store:
-        for event in store.read(upto=upto):
+        for event in store.read(up_to=up_to):
             for scope in Purse.definition.scopes_of(event):
                 instances.setdefault(scope["purse_id"], Purse(**scope)).apply(event)
     return {key: (instance.amount, instance.position) for key, instance in instances.items()}  # type: ignore[attr-defined]

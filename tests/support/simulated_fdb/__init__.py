@@ -21,7 +21,7 @@ from .api import KeySelector, StreamingMode
 from .cluster import SimulatedCluster
 from .errors import FDBError
 from .faults import Fate, Fault, Faults
-from .network import InTheCall, NetworkThread
+from .network import InTheCall, NetworkThread, TimedNetwork
 from .schedule import Schedule
 from .transaction import SimulatedDatabase, Transaction
 
@@ -37,5 +37,6 @@ __all__ = [
     "SimulatedCluster",
     "SimulatedDatabase",
     "StreamingMode",
+    "TimedNetwork",
     "Transaction",
 ]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import threading
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -21,12 +21,13 @@ from .errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED, TOO_MANY_WATCHES, TOO_
 from .faults import Fate, Faults
 from .futures import Future
 from .mutations import Mutation, Range, Request
-from .network import InTheCall, Network
+from .network import InTheCall, Network, TimedNetwork
 from .transaction import SimulatedDatabase
 
 FIRST_VERSION: Final = 2**43  # three months of a real cluster: positions are wide from the start
 VERSIONS_PER_S: Final = 1_000_000
 WINDOW_VERSIONS: Final = 5 * VERSIONS_PER_S
+RECOVERY_VERSIONS: Final = 100 * VERSIONS_PER_S
 MAX_WATCHES: Final = 10_000
 BULK_KEYS: Final = 64  # more new keys than this are sorted in at once rather than one by one
 
@@ -39,7 +40,10 @@ class Watch:
 
 
 class SimulatedCluster:
-    """`on_step` is called, outside of all locks, before each step of each call: with "read_version",
+    """`first_version` is where its versions begin, which differs from cluster to cluster. With `multi_version`, clients
+    get over a new version of the cluster.
+
+    `on_step` is called, outside of all locks, before each step of each call: with "read_version",
     "read", "commit", "reply" or "on_error". `late` is the chance per step that a commit arrives
     whose client has given up on it. `rows_per_reply` is how many rows one reply to a range read holds. `now_s` is the
     clock of the cluster and its clients; it moves when the simulator says so, and versions move with it.
@@ -54,21 +58,25 @@ class SimulatedCluster:
         late: float = 0.25,
         network: Network | None = None,
         rows_per_reply: int = 10_000,
+        first_version: int = FIRST_VERSION,
+        multi_version: bool = True,
     ) -> None:
         self.faults = faults or Faults()
         self.on_step = on_step
-        self.network = network or InTheCall()
+        self.use(network or InTheCall())
         self.rows_per_reply = rows_per_reply
+        self.multi_version = multi_version
         self.now_s = 0.0
         self.commits = 0
         self.conflicts = 0
+        self.reads = 0
         self._late = late
         # Places have choices of their own: the same commits get the same places however much is read meanwhile.
         self._random, self._places = random.Random(seed), random.Random(f"{seed}/places")
         self._lock = threading.RLock()
-        self._version = FIRST_VERSION
+        self._version = first_version
         self._batch = 0
-        self._exposed = FIRST_VERSION
+        self._exposed = first_version
         self._keys: list[bytes] = []
         self._values: dict[bytes, list[tuple[int, bytes | None]]] = {}
         self._written: dict[bytes, int] = {}
@@ -76,6 +84,12 @@ class SimulatedCluster:
         self._ranges: list[tuple[int, bytes, bytes]] = []
         self._watches: list[Watch] = []
         self._in_flight: list[Request] = []
+
+    def use(self, network: Network) -> None:
+        """Have calls answered by this network from now on."""
+        self.network = network
+        if isinstance(network, TimedNetwork):
+            network.pass_time, network.now_s = self.pass_time, lambda: self.now_s
 
     def open(self) -> SimulatedDatabase:
         return SimulatedDatabase(self)
@@ -105,6 +119,13 @@ class SimulatedCluster:
             self._version += round(seconds * VERSIONS_PER_S)
             self._batch = 0
 
+    def recover(self) -> None:
+        """The cluster starts its transaction system anew: its versions jump, and transactions under way are too old."""
+        with self._lock:
+            self._version += RECOVERY_VERSIONS
+            self._exposed = self._version
+            self._batch = 0
+
     def jitter(self) -> float:
         """A number from 0 to 1, by which a client shortens the time that it waits before another try."""
         return self._random.random()
@@ -121,6 +142,7 @@ class SimulatedCluster:
 
     def read(self, begin: bytes, end: bytes, version: int, limit: int, reverse: bool) -> list[tuple[bytes, bytes]]:
         """The first `limit` keys of the range that have a value at the version; 0 for all."""
+        self.reads += 1
         with self._lock:
             self._check_age(version)
             first, last = bisect_left(self._keys, begin), bisect_left(self._keys, end)
@@ -168,14 +190,16 @@ class SimulatedCluster:
     def watch(self, key: bytes, value: bytes | None, future: Future[None]) -> None:
         """Make the future ready when the value is no longer this one."""
         with self._lock:
-            if len(self._watches) >= MAX_WATCHES:
-                raise FDBError(TOO_MANY_WATCHES)
             watch = Watch(key, value, future)
-            self._watches.append(watch)
-            future.on_cancel = lambda: self._unwatch(watch)
+            full = len(self._watches) >= MAX_WATCHES
+            if not full:
+                self._watches.append(watch)
+                future.on_cancel = lambda: self._unwatch(watch)
             changed = self._value_at(key, self._version) != value
-        if changed:
-            self._fire([watch])
+        if full:
+            future.resolve(None, FDBError(TOO_MANY_WATCHES))
+        elif changed:
+            self._fire_later([watch])
 
     def disturb_watches(self, code: int | None = None) -> None:
         """Make every watch ready without a change, or failed with that code."""
@@ -214,7 +238,7 @@ class SimulatedCluster:
             self._record(version, request.writes + stamped)
             self._apply(version, mutations)
             changed = [watch for watch in self._watches if self._value_at(watch.key, version) != watch.value]
-        self._fire(changed)
+        self._fire_later(changed)
         return version, stamp
 
     def _conflicts(self, request: Request) -> bool:
@@ -279,6 +303,11 @@ class SimulatedCluster:
         else:
             for key in new:
                 insort(self._keys, key)
+
+    def _fire_later(self, watches: Sequence[Watch]) -> None:
+        """The client learns of a change by a message of its own, so never in the call that made the change."""
+        if watches:
+            threading.Thread(target=self._fire, args=(watches,), daemon=True).start()
 
     def _fire(self, watches: Iterable[Watch], code: int | None = None) -> None:
         for watch in watches:

@@ -22,7 +22,7 @@ GRV_PROXY_MEMORY_LIMIT: Final = 1078
 OPERATION_CANCELLED: Final = 1101
 TAG_THROTTLED: Final = 1213
 PROXY_TAG_THROTTLED: Final = 1223
-HOT_SHARD_THROTTLED: Final = 1235
+MOVE_KEYS_RETRIES: Final = 1235  # of FoundationDB 7.3; from 7.4 on, a hot shard that is throttled
 CLIENT_INVALID_OPERATION: Final = 2000
 KEY_OUTSIDE_LEGAL_RANGE: Final = 2004
 INVERTED_RANGE: Final = 2005
@@ -54,7 +54,7 @@ DESCRIPTIONS: Final = {
     OPERATION_CANCELLED: "Asynchronous operation cancelled",
     TAG_THROTTLED: "Transaction tag is being throttled",
     PROXY_TAG_THROTTLED: "Transaction tag is being throttled at the proxy",
-    HOT_SHARD_THROTTLED: "Transaction throttled due to hot shard",
+    MOVE_KEYS_RETRIES: "Too many retries to finish moving keys",
     CLIENT_INVALID_OPERATION: "Invalid API call",
     KEY_OUTSIDE_LEGAL_RANGE: "Key outside legal range",
     INVERTED_RANGE: "Range begin key larger than end key",
@@ -70,14 +70,7 @@ DESCRIPTIONS: Final = {
 
 # The cluster refuses work because it has too much of it. A client waits longer after these.
 THROTTLED: Final = frozenset(
-    {
-        COMMIT_PROXY_MEMORY_LIMIT,
-        BATCH_THROTTLED,
-        GRV_PROXY_MEMORY_LIMIT,
-        TAG_THROTTLED,
-        PROXY_TAG_THROTTLED,
-        HOT_SHARD_THROTTLED,
-    }
+    {COMMIT_PROXY_MEMORY_LIMIT, BATCH_THROTTLED, GRV_PROXY_MEMORY_LIMIT, TAG_THROTTLED, PROXY_TAG_THROTTLED}
 )
 
 RETRYABLE: Final = THROTTLED | frozenset(
@@ -88,21 +81,20 @@ RETRYABLE: Final = THROTTLED | frozenset(
         COMMIT_UNKNOWN_RESULT,
         PROCESS_BEHIND,
         DATABASE_LOCKED,
-        CLUSTER_VERSION_CHANGED,
     }
 )
 
 
 class FDBError(Exception):
-    """As `fdb.FDBError`."""
+    """As `fdb.FDBError`, whose description is bytes, so that its text shows them as such."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
 
     @property
-    def description(self) -> str:
-        return DESCRIPTIONS.get(self.code, "Unknown error")
+    def description(self) -> bytes:
+        return DESCRIPTIONS.get(self.code, "Unknown error").encode()
 
     def __str__(self) -> str:
-        return f"{self.description} ({self.code})"
+        return f"{self.description!r} ({self.code})"

@@ -20,7 +20,6 @@ from .errors import (
     COMMIT_UNKNOWN_RESULT,
     FUTURE_VERSION,
     GRV_PROXY_MEMORY_LIMIT,
-    HOT_SHARD_THROTTLED,
     NOT_COMMITTED,
     PROCESS_BEHIND,
     PROXY_TAG_THROTTLED,
@@ -56,7 +55,6 @@ COMMIT_FAULTS: Final = (
     Fault(NOT_COMMITTED),  # resolvers may report conflicts without a cause
     Fault(TOO_OLD),
     Fault(COMMIT_PROXY_MEMORY_LIMIT),
-    Fault(HOT_SHARD_THROTTLED),
     Fault(COMMIT_UNKNOWN_RESULT, Fate.LOST),
     Fault(COMMIT_UNKNOWN_RESULT, Fate.STORED),
     Fault(TRANSACTION_TIMED_OUT, Fate.LOST),

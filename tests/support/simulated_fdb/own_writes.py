@@ -11,9 +11,6 @@ from collections.abc import Callable, Iterator
 from .errors import ACCESSED_UNREADABLE, FDBError
 from .mutations import OPERATIONS, Mutation, Range
 
-# Writes whose result does not depend on what is stored.
-INDEPENDENT = frozenset({"set", "set_versionstamped_value"})
-
 
 class OwnWrites:
     def __init__(self) -> None:
@@ -65,14 +62,17 @@ class OwnWrites:
     def unsettled(self, begin: bytes, end: bytes) -> Iterator[Range]:
         """The parts of a range whose values these writes alone do not settle.
 
-        The first write to a key decides: an atomic operation depends on what is stored, a set or a clear does not.
+        The first write to a key decides: an atomic operation depends on what is stored, a set or a clear does not. A
+        versionstamped value settles its key in any case.
         """
         settled: list[Range] = []
         dependent: set[bytes] = set()
         for mutation in self.mutations:
             if mutation.name == "clear_range":
                 settled.append((mutation.key, mutation.param))
-            elif mutation.name in INDEPENDENT and mutation.key not in dependent:
+            elif mutation.name == "set_versionstamped_value" or (
+                mutation.name == "set" and mutation.key not in dependent
+            ):
                 settled.append((mutation.key, mutation.key + b"\0"))
             elif mutation.name in OPERATIONS and not any(b <= mutation.key < e for b, e in settled):
                 dependent.add(mutation.key)

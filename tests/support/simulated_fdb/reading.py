@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from .api import KeySelector, KeyValue
-from .errors import INVERTED_RANGE, KEY_OUTSIDE_LEGAL_RANGE, KEY_TOO_LARGE, RANGE_LIMITS_INVALID, FDBError
+from .errors import KEY_OUTSIDE_LEGAL_RANGE, KEY_TOO_LARGE, RANGE_LIMITS_INVALID, FDBError
 from .futures import Future, Value
 from .mutations import Range
 from .own_writes import OwnWrites
@@ -28,7 +28,7 @@ class Reading:
         self._snapshot = snapshot
 
     def version(self) -> Future[int]:
-        return self._state.ask(Future(), self._state.version, snapshot=False)
+        return self._state.ask(Future(), self._state.version, snapshot=False, kind="read_version")
 
     def value(self, key: bytes) -> Value:
         own = self._own_writes()
@@ -54,7 +54,10 @@ class Reading:
             self._state.add_read(begin, end)
 
     def _value(self, key: bytes, own: OwnWrites | None) -> bytes | None:
-        check_key(key)
+        if key >= LAST_KEY:
+            raise FDBError(KEY_OUTSIDE_LEGAL_RANGE)
+        if len(key) > KEY_BYTES:
+            return None
 
         def stored() -> bytes | None:
             value = next((found for _, found in self._state.stored(key, key + b"\0", 1, False)), None)
@@ -91,7 +94,7 @@ class Reading:
         first = self._key(begin, own) if isinstance(begin, KeySelector) else begin
         last = self._key(end, own) if isinstance(end, KeySelector) else end
         if first > last:
-            raise FDBError(INVERTED_RANGE)
+            return [], 0, False
         if last > LAST_KEY:
             raise FDBError(KEY_OUTSIDE_LEGAL_RANGE)
         most = self._state.rows_per_reply

@@ -17,6 +17,13 @@ from .state import State
 class Reads:
     def __init__(self, state: State, snapshot: bool) -> None:
         self._reading = Reading(state, snapshot)
+        self._state = state
+        self._is_snapshot = snapshot
+
+    def __del__(self) -> None:
+        """The binding ends a transaction when its snapshot is collected, which the transaction holds on to."""
+        if self._is_snapshot:
+            self._state.collect()
 
     def get_read_version(self) -> Future[int]:
         return self._reading.version()
@@ -40,7 +47,9 @@ class Reads:
         reverse: bool = False,
         streaming_mode: int = StreamingMode.iterator,
     ) -> Rows:
-        return Rows(self._reading, b"" if begin is None else begin, LAST_KEY if end is None else end, limit, reverse)
+        return Rows(
+            self, self._reading, b"" if begin is None else begin, LAST_KEY if end is None else end, limit, reverse
+        )
 
     def get_range_startswith(self, prefix: bytes, limit: int = 0, reverse: bool = False) -> Rows:
         return self.get_range(prefix, next_prefix(prefix), limit, reverse)
@@ -50,8 +59,15 @@ class Rows:
     """A range read. `first` is its first chunk, which is asked for at once; the others when they are needed."""
 
     def __init__(
-        self, reading: Reading, begin: bytes | KeySelector, end: bytes | KeySelector, limit: int, reverse: bool
+        self,
+        reads: Reads,
+        reading: Reading,
+        begin: bytes | KeySelector,
+        end: bytes | KeySelector,
+        limit: int,
+        reverse: bool,
     ) -> None:
+        self._reads = reads  # which must not be collected before the rows were read
         self._reading = reading
         self._range = begin, end, limit, reverse
         self.first = reading.chunk(begin, end, limit, reverse)

@@ -1,29 +1,17 @@
 """A transaction of the simulated cluster, with the names and manners of the Python binding.
 
 Reads see the version at which the transaction began and, on top of it, its own writes. Nothing leaves the client before
-`commit`. `on_error` waits, on the simulator's clock, longer after each retry.
+`commit`, and what is wrong with a write shows there. `on_error` waits longer after each retry.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from .api import Options, lasting
-from .errors import (
-    INVERTED_RANGE,
-    KEY_OUTSIDE_LEGAL_RANGE,
-    NO_COMMIT_VERSION,
-    RETRYABLE,
-    THROTTLED,
-    TRANSACTION_CANCELLED,
-    TRANSACTION_TOO_LARGE,
-    USED_DURING_COMMIT,
-    VALUE_TOO_LARGE,
-    WATCHES_DISABLED,
-    FDBError,
-)
+from .api import Options
+from .errors import INVERTED_RANGE, KEY_OUTSIDE_LEGAL_RANGE, VALUE_TOO_LARGE, WATCHES_DISABLED, FDBError
 from .futures import Future, Value
-from .mutations import STAMP_BYTES, VALUE_BYTES, Mutation, Range, Request, with_stamp
+from .mutations import STAMP_BYTES, VALUE_BYTES, Mutation, Range, with_stamp
 from .reading import LAST_KEY, check_key
 from .reads import Reads, next_prefix
 from .state import State
@@ -31,10 +19,7 @@ from .state import State
 if TYPE_CHECKING:
     from .cluster import SimulatedCluster
 
-MUTATION_OVERHEAD_BYTES: Final = 40
-FIRST_BACKOFF_S: Final = 0.01
-MAX_BACKOFF_S: Final = 1.0
-MAX_THROTTLED_BACKOFF_S: Final = 30.0
+MUTATION_OVERHEAD_BYTES: Final = 44
 
 
 class SimulatedDatabase:
@@ -48,12 +33,9 @@ class SimulatedDatabase:
 class Transaction(Reads):
     def __init__(self, database: SimulatedDatabase) -> None:
         self.db = database
-        self._cluster = database.cluster
         self._state = State(database.cluster)
         super().__init__(self._state, snapshot=False)
         self.snapshot = Reads(self._state, snapshot=True)
-        self._committed_version = -1
-        self._backoff_s = FIRST_BACKOFF_S
 
     @property
     def options(self) -> Options:
@@ -62,8 +44,6 @@ class Transaction(Reads):
     def reset(self) -> None:
         """As new. Watches that no commit has set up, and reads that are under way, are cancelled."""
         self._state.reset()
-        self._committed_version = -1
-        self._backoff_s = FIRST_BACKOFF_S
 
     # Writing
 
@@ -77,8 +57,6 @@ class Transaction(Reads):
         self._clear_range(key, key + b"\0")
 
     def clear_range(self, begin: bytes, end: bytes) -> None:
-        if begin > end:
-            raise FDBError(INVERTED_RANGE)
         self._clear_range(begin, end)
 
     def clear_range_startswith(self, prefix: bytes) -> None:
@@ -121,6 +99,8 @@ class Transaction(Reads):
         self._mutate("compare_and_clear", key, param)
 
     def set_versionstamped_key(self, key: bytes, param: bytes) -> None:
+        if not self._state.may_write(lambda: with_stamp(key, bytes(STAMP_BYTES))):
+            return
         oldest = (self._state.read_version or 0).to_bytes(8, "big") + b"\0\0"
         unreadable = with_stamp(key, oldest), with_stamp(key, b"\xff" * STAMP_BYTES) + b"\0"
         # The key's write conflict range is known only once its stamp is: the cluster adds it.
@@ -128,12 +108,13 @@ class Transaction(Reads):
         self._mutate("set_versionstamped_key", key, param, unreadable)
 
     def set_versionstamped_value(self, key: bytes, param: bytes) -> None:
-        with_stamp(param, bytes(STAMP_BYTES))
-        self._mutate("set_versionstamped_value", key, param, (key, key + b"\0"))
+        if self._state.may_write(lambda: with_stamp(param, bytes(STAMP_BYTES))):
+            self._mutate("set_versionstamped_value", key, param, (key, key + b"\0"))
 
     def add_read_conflict_range(self, begin: bytes, end: bytes) -> None:
         check_range(begin, end)
-        self._state.check_usable()
+        if not self._state.may_write():
+            return
         for first, last in self._state.own.unsettled(begin, end) if self.options.sees_writes else [(begin, end)]:
             self._state.add_read(first, last)
 
@@ -142,8 +123,8 @@ class Transaction(Reads):
 
     def add_write_conflict_range(self, begin: bytes, end: bytes) -> None:
         check_range(begin, end)
-        self._state.check_usable()
-        self._state.add_write(begin, end)
+        if self._state.may_write():
+            self._state.add_write(begin, end)
 
     def add_write_conflict_key(self, key: bytes) -> None:
         self.add_write_conflict_range(key, key + b"\0")
@@ -160,15 +141,7 @@ class Transaction(Reads):
     # Committing
 
     def commit(self) -> Future[None]:
-        future: Future[None] = Future()
-        try:
-            self._state.check_usable()
-        except FDBError as error:
-            future.resolve(None, error)
-            return future
-        self._state.begin_to_commit()
-        self._cluster.network.send(future, self._commit)
-        return future
+        return self._state.commit()
 
     def get_versionstamp(self) -> Value:
         """Ready when the commit has succeeded."""
@@ -177,7 +150,7 @@ class Transaction(Reads):
         return stamp
 
     def get_committed_version(self) -> int:
-        return self._committed_version
+        return self._state.committed_version
 
     def get_approximate_size(self) -> Future[int]:
         return self._state.ask(Future(), lambda: self._state.size, snapshot=False)
@@ -187,80 +160,33 @@ class Transaction(Reads):
 
     def on_error(self, error: FDBError | int) -> Future[None]:
         """Ready, and the transaction as new, if the error is worth another try; else failed with it."""
-        code = error if isinstance(error, int) else error.code
-
-        def recover() -> None:
-            self._cluster.step("on_error")
-            if self._state.misused or self._state.cancelled or code not in RETRYABLE:
-                raise FDBError(code)
-            if 0 <= self.options.retry_limit <= self._state.retries:
-                raise FDBError(code)
-            self._cluster.pass_time(self._cluster.jitter() * self._backoff_s)
-            longest_s = MAX_THROTTLED_BACKOFF_S if code in THROTTLED else self.options.max_retry_delay_ms / 1_000
-            self._backoff_s = min(2 * self._backoff_s, longest_s)
-            self._state.check_time()
-            self._state.retries += 1
-            self._state.clear(lasting(self.options))
-            self._committed_version = -1
-
-        future: Future[None] = Future()
-        self._cluster.network.send(future, recover)
-        return future
+        return self._state.on_error(error if isinstance(error, int) else error.code)
 
     def cancel(self) -> None:
-        self._state.cancelled = True
-        self._state.abandon(FDBError(TRANSACTION_CANCELLED))
-
-    def _commit(self) -> None:
-        try:
-            self._state.check_time()
-            if self._state.size > self.options.size_limit:
-                raise FDBError(TRANSACTION_TOO_LARGE)
-            versionstamp = None
-            if self._state.own or self._state.writes:
-                request = Request(
-                    self._state.version(), self._state.reads, self._state.writes, self._state.own.mutations
-                )
-                self._committed_version, versionstamp = self._cluster.commit(request)
-            if self._state.misused:
-                raise FDBError(USED_DURING_COMMIT)
-            self._watch_for_changes()
-        except FDBError as error:
-            self._state.committing = False
-            self._state.abandon(error)
-            raise
-        self._state.committing = False
-        stamps, self._state.stamps = self._state.stamps, []
-        for stamp in stamps:
-            stamp.resolve(versionstamp, None if versionstamp else FDBError(NO_COMMIT_VERSION))
-
-    def _watch_for_changes(self) -> None:
-        watches, self._state.watches = self._state.watches, []
-        for key, value, future in watches:
-            if not future.is_ready():
-                self._cluster.watch(key, value.wait().value, future)
+        self._state.cancel()
 
     # Below the surface
 
     def _mutate(self, name: str, key: bytes, param: bytes, unreadable: Range | None = None) -> None:
-        self._state.check_usable()
-        check_key(key[:-4] if name == "set_versionstamped_key" else key)
-        if len(param) > VALUE_BYTES:
-            raise FDBError(VALUE_TOO_LARGE)
-        self._state.own.add(Mutation(name, key, param), unreadable)
-        self._state.size += len(key) + len(param) + MUTATION_OVERHEAD_BYTES
-        self._conflict_by_writing(key, key + b"\0")
+        def check() -> None:
+            check_key(key[:-4] if name == "set_versionstamped_key" else key)
+            if len(param) > VALUE_BYTES:
+                raise FDBError(VALUE_TOO_LARGE)
+
+        if self._state.may_write(check):
+            self._state.own.add(Mutation(name, key, param), unreadable)
+            self._state.size += len(key) + len(param) + MUTATION_OVERHEAD_BYTES
+            self._conflict_by_writing(key, key + b"\0")
 
     def _clear_range(self, begin: bytes, end: bytes) -> None:
-        self._state.check_usable()
-        check_key(begin)
-        if end > LAST_KEY:
-            raise FDBError(KEY_OUTSIDE_LEGAL_RANGE)
-        if begin == end:
-            return
-        self._state.own.add(Mutation("clear_range", begin, end))
-        self._state.size += len(begin) + len(end) + MUTATION_OVERHEAD_BYTES
-        self._conflict_by_writing(begin, end)
+        def check() -> None:
+            check_range(begin, end)
+            check_key(begin)
+
+        if self._state.may_write(check) and begin != end:
+            self._state.own.add(Mutation("clear_range", begin, end))
+            self._state.size += len(begin) + len(end) + MUTATION_OVERHEAD_BYTES
+            self._conflict_by_writing(begin, end)
 
     def _conflict_by_writing(self, begin: bytes, end: bytes) -> None:
         if self.options.next_write_conflicts:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Never, assert_type
 from uuid import UUID
 
+import fencepost
+import fencepost.aio
 from fencepost import EventStore
 from fencepost.aio import AsyncEventStore
-from fencepost.decisions import Cached, CommandId, Decided, Effect, Once, Retry, effect, having, project
+from fencepost.decisions import Cached, CommandId, Decided, Effect, Once, Retry, having, project
 
 from .domain import (
     Balance,
@@ -60,7 +62,7 @@ def blocking(store: EventStore) -> None:
     assert_type(split(store, [Balance("w1"), Balance("w2")]), Decided[WithdrawalMade])
     assert_type(reopen(store, Balance("w1")), Decided[WithdrawalMade | WalletOpened])
     assert_type(stream(store, Balance("w1")), Decided[WithdrawalMade | WalletOpened])
-    receipt = effect(lambda: "r")
+    receipt = Effect(lambda: "r")
     assert_type(receipt, Effect[str])
     assert_type(charge(store, Balance("w1"), receipt=receipt), Decided[WithdrawalMade])
     assert_type(project(store, Balance("w1")), Balance)
@@ -76,7 +78,7 @@ def once(store: EventStore) -> None:
     assert_type(withdraw_once(store, balance, withdrawal_id="x", amount=1).already, bool)
     shared = CommandId("c-3", scope="withdrawals", arguments={"amount": 1})
     assert_type(withdraw.once(shared)(store, balance, withdrawal_id="x", amount=1).event, WithdrawalMade)
-    patient = withdraw.retrying(Retry(deadline_s=30))
+    patient = withdraw.with_retry(Retry(deadline_s=30))
     assert_type(patient(store, balance, withdrawal_id="y", amount=1).event, WithdrawalMade)
 
 
@@ -93,3 +95,13 @@ async def awaited(store: AsyncEventStore) -> None:
     assert_type(await pay_all(store, Balance("w1")), Decided[WithdrawalMade])
     assert_type(await watch(store, Balance("w1")), Decided[Never])
     assert_type((await project(store, Balance("w1"))).amount, int)
+
+
+async def opening(path: str, url: str) -> None:
+    """Not run: what each kind of store may be opened with."""
+    assert_type(fencepost.open(path), EventStore)
+    assert_type(fencepost.open(path, read_only=True, patience_s=3), EventStore)
+    assert_type(fencepost.open(url, schema="eu", create=True, connections=4), EventStore)
+    async with fencepost.aio.open(path, create=False) as store:
+        assert_type(store, AsyncEventStore)
+    assert_type(await fencepost.aio.open(url, key="secret"), AsyncEventStore)

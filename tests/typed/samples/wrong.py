@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import fencepost
+import fencepost.aio
 from fencepost import EventStore
 from fencepost.aio import AsyncEventStore
 from fencepost.decisions import project
 
 from .domain import Balance, Between, WalletOpened, WithdrawalMade, open_wallet, split, withdraw
+
+
+def opening() -> None:
+    fencepost.open("wallet.db", patience=3.0)  # wrong: mypy[call-overload] pyright[reportCallIssue]
+    fencepost.open("wallet.db", schema="eu", read_only=True)  # wrong: mypy[call-overload] pyright[reportCallIssue]
+    fencepost.aio.open("wallet.db", patience_s="3")  # wrong: mypy[call-overload] pyright[reportCallIssue] pyright[reportArgumentType]
 
 
 def values() -> None:

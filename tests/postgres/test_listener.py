@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from fencepost import EventStore
-from fencepost.engines.postgres import PostgresEngine, listening
-from fencepost.opening import open_engine
+from fencepost.core.address import open_engine
+from fencepost.engines.postgres import PostgresEngine, listener
 from fencepost.testing.contract.base import events
 from fencepost.testing.faults import PATIENCE_S
 
@@ -22,7 +22,7 @@ FILES = 1_100  # more than select.select can watch
 @pytest.fixture
 def engine(store: EventStore, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresEngine]:
     """An engine that learns of appends only by notifications, beside the store that appends."""
-    monkeypatch.setattr(listening, "POLL_S", 3_600)
+    monkeypatch.setattr(listener, "POLL_S", 3_600)
     engine = open_engine(url)
     store.append(events("First"))
     assert engine.wait(0, PATIENCE_S) == 1

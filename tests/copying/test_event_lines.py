@@ -8,12 +8,11 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fencepost import SequencedEvent, StoreCorrupt
-from fencepost.cli.escaping import without_controls
-from fencepost.cli.json_lines import sequenced_from_json, to_json
-from fencepost.cli.stored_lines import StoredLines
 from fencepost.model.encodings import encode_metadata, encode_tags
+from fencepost.tools import EventLines, escape_controls, event_to_json, sequenced_from_json
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
 JSON = st.sampled_from([b"{}", b'{"a": [1, 2.5]}', b"[", b"[1e999]", b'{"a":"\x7f"}', '{"é":"\x9b"}'.encode(), b"{\n}"])
@@ -32,9 +31,9 @@ EVENTS = st.builds(
 
 
 @given(st.lists(EVENTS, max_size=4), st.booleans())
-def test_lines_are_those_of_to_json(events: list[SequencedEvent], terminal: bool) -> None:
-    fast = StoredLines().encode(events, terminal=terminal)
-    assert fast == b"".join(without_controls(to_json(event), formats=terminal) + b"\n" for event in events)
+def test_lines_are_those_of_single_events(events: list[SequencedEvent], terminal: bool) -> None:
+    fast = EventLines().encode(events, terminal=terminal)
+    assert fast == b"".join(escape_controls(event_to_json(event), formats=terminal) + b"\n" for event in events)
     assert len(fast.splitlines() if fast.isascii() else fast.split(b"\n")[:-1]) == len(events)
 
 
@@ -53,13 +52,13 @@ USUAL = st.tuples(
 
 @given(st.lists(st.one_of(USUAL, EVENTS.map(lambda event: event.stored)), max_size=6))
 def test_events_that_are_checked_together_have_the_lines_of_to_json(events: list[tuple[Any, ...]]) -> None:
-    assert StoredLines().encode([SequencedEvent(*fields) for fields in events]) == b"".join(
-        without_controls(to_json(SequencedEvent(*fields)), formats=False) + b"\n" for fields in events
+    assert EventLines().encode([SequencedEvent(*fields) for fields in events]) == b"".join(
+        escape_controls(event_to_json(SequencedEvent(*fields)), formats=False) + b"\n" for fields in events
     )
 
 
 def line_of(event: SequencedEvent) -> bytes:
-    return to_json(SequencedEvent(*event.stored))
+    return event_to_json(SequencedEvent(*event.stored))
 
 
 @pytest.mark.parametrize(
@@ -93,31 +92,30 @@ def line_of(event: SequencedEvent) -> bytes:
     ],
 )
 def test_events_that_are_valid_only_together_are_noticed(field: str, values: list[object]) -> None:
-    events = [SequencedEvent(number, "A", "[]", b"{}", 0) for number, _ in enumerate(values, start=1)]
-    for event, value in zip(events, values, strict=True):
-        setattr(event, field, value)
+    plain = [SequencedEvent(number, "A", "[]", b"{}", 0) for number, _ in enumerate(values, start=1)]
+    events = [replace(event, **{field: value}) for event, value in zip(plain, values, strict=True)]
     alone: list[bytes | type[Exception]] = []
     for event in events:
         try:
-            alone.append(StoredLines().encode([event]))
+            alone.append(EventLines().encode([event]))
         except StoreCorrupt:
             alone.append(StoreCorrupt)
     if StoreCorrupt in alone:
         with pytest.raises(StoreCorrupt):
-            StoredLines().encode(events)
+            EventLines().encode(events)
     else:
-        assert StoredLines().encode(events) == b"".join(line for line in alone if isinstance(line, bytes))
+        assert EventLines().encode(events) == b"".join(line for line in alone if isinstance(line, bytes))
         assert b"".join(line for line in alone if isinstance(line, bytes)) == b"".join(
-            without_controls(line_of(event), formats=False) + b"\n" for event in events
+            escape_controls(line_of(event), formats=False) + b"\n" for event in events
         )
 
 
 @given(EVENTS)
 def test_a_line_is_read_back_as_the_same_event(event: SequencedEvent) -> None:
-    assert sequenced_from_json(StoredLines().encode([event])) == event
+    assert sequenced_from_json(EventLines().encode([event])) == event
 
 
 @pytest.mark.parametrize("tags", ['["b","a"]', '["a", "b"]', '["a","a"]', '["\\u0061"]', "[\n]"])
 def test_tags_in_another_form_than_ours_are_written_in_ours(tags: str) -> None:
     event = SequencedEvent(1, "A", tags, b"", 0, UUID(int=1).bytes, '{"b":"1", "a":"2"}')
-    assert StoredLines().encode([event]) == to_json(event) + b"\n"
+    assert EventLines().encode([event]) == event_to_json(event) + b"\n"

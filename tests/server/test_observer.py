@@ -15,8 +15,8 @@ from opentelemetry import trace
 
 import fencepost.aio
 from fencepost import Event
-from fencepost.server import observing
-from fencepost.server.observing import JsonLines
+from fencepost.server import observer
+from fencepost.server.observer import JsonLines
 
 from .running import RunningServer
 
@@ -45,7 +45,7 @@ def test_a_request_is_a_line_with_its_route_status_and_id(tmp_path: Path, caplog
 
 @pytest.mark.parametrize("given", ["", "a b", "x" * 65, "\x7f"])
 def test_an_id_that_could_break_a_log_is_replaced(given: str) -> None:
-    assert observing.request_id({"x-request-id": given}) != given
+    assert observer.request_id({"x-request-id": given}) != given
 
 
 class FakeSpan:
@@ -75,7 +75,7 @@ def test_a_request_and_its_append_are_spans_in_the_trace_of_the_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tracer = FakeTracer()
-    monkeypatch.setattr(observing, "configured_tracer", lambda: tracer)
+    monkeypatch.setattr(observer, "configured_tracer", lambda: tracer)
     trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
     with RunningServer(str(tmp_path / "wallet.db")) as server:
         headers = {"traceparent": f"00-{trace_id}-00f067aa0ba902b7-01", "Authorization": "Bearer secret"}
@@ -118,7 +118,7 @@ def parents(tracer: FakeTracer) -> list[int]:
 
 def test_the_client_sends_the_trace_of_its_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tracer = FakeTracer()
-    monkeypatch.setattr(observing, "configured_tracer", lambda: tracer)
+    monkeypatch.setattr(observer, "configured_tracer", lambda: tracer)
     with RunningServer(str(tmp_path / "wallet.db")) as server, fencepost.open(server.url) as store:
         store.append([Event("Outside")])
         assert set(parents(tracer)) == {0}
@@ -134,9 +134,9 @@ async def test_the_awaitable_client_sends_the_trace_of_its_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tracer = FakeTracer()
-    monkeypatch.setattr(observing, "configured_tracer", lambda: tracer)
+    monkeypatch.setattr(observer, "configured_tracer", lambda: tracer)
     with RunningServer(str(tmp_path / "wallet.db")) as server:
-        async with await fencepost.aio.open(server.url) as store:
+        async with fencepost.aio.open(server.url) as store:
             tracer.spans.clear()
             with in_a_span():
                 await store.append([Event("Inside")])
@@ -144,4 +144,4 @@ async def test_the_awaitable_client_sends_the_trace_of_its_task(
 
 
 def test_without_a_provider_no_spans_are_made() -> None:
-    assert observing.configured_tracer() is None
+    assert observer.configured_tracer() is None
