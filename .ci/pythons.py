@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 VERSIONS = ["3.11", "3.12", "3.13"]
 SUITES = ["unit", "contract", "decisions", "sqlite", "postgres", "foundationdb", "races", "cli", "docs", "examples"]
-EXTRAS = "postgres,foundationdb,server,spark,lake,docs,dev"  # PySpark supports each of these versions
+EXTRAS = "postgres,foundationdb,server,spark,lake,dev"  # PySpark supports each of these versions
 
 
 def main() -> int:

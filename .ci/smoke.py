@@ -14,7 +14,7 @@ from pathlib import Path
 import fencepost
 from fencepost import AppendCondition, ConditionFailed, Event, Query
 
-DATA = ["py.typed", "engines/sqlite/schema.sql", "engines/postgres/sql/append.sql", "demos/wallet/page.html"]
+DATA = ["py.typed", "engines/sqlite/schema.sql", "engines/postgres/sql/append.sql"]
 COMMAND = Path(sys.executable).with_name("fencepost")
 
 
@@ -27,7 +27,7 @@ def main() -> None:
     if not extras:
         missing_extras_are_named()
     if "server" in extras:
-        wallet_service()
+        server()
     if "postgres" in extras:
         postgres_engine_loads()
     print(f"fencepost{extras} {metadata.version('fencepost')} on Python {sys.version.split()[0]}: ok")
@@ -57,7 +57,7 @@ def command() -> None:
     assert fencepost_says("head", "library.db") == "1"
     assert json.loads(fencepost_says("read", "library.db"))["type"] == "Opened"
     assert json.loads(fencepost_says("verify", "library.db"))["problems"] == []
-    assert "--port" in fencepost_says("demo", "wallet", "--help")
+    assert "--port" in fencepost_says("serve", "--help")
 
 
 def fencepost_says(*arguments: str, exit_code: int = 0) -> str:
@@ -67,7 +67,7 @@ def fencepost_says(*arguments: str, exit_code: int = 0) -> str:
 
 
 def missing_extras_are_named() -> None:
-    assert "extra 'server'" in fencepost_says("demo", "wallet", exit_code=2)
+    assert "extra 'server'" in fencepost_says("serve", "library.db", exit_code=2)
     assert "extra 'postgres'" in refusal(ImportError, "postgresql://127.0.0.1/none")
 
 
@@ -79,13 +79,13 @@ def refusal(kind: type[Exception], address: str) -> str:
     raise AssertionError(f"{address} was opened")
 
 
-def wallet_service() -> None:
-    """The service starts, and serves the page that is package data."""
+def server() -> None:
+    """`fencepost serve` starts, and serves the page that describes its interface."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    service = subprocess.Popen([str(COMMAND), "demo", "wallet", "--store", "service.db", "--port", port, "--quiet"])
+    service = subprocess.Popen([str(COMMAND), "serve", "library.db", "--port", port])
     try:
-        assert b"<html" in page(f"http://127.0.0.1:{port}/", service).lower()
+        assert b"<html" in page(f"http://127.0.0.1:{port}/docs", service).lower()
     finally:
         service.terminate()
         service.wait()
@@ -93,7 +93,7 @@ def wallet_service() -> None:
 
 def page(address: str, service: subprocess.Popen[bytes]) -> bytes:
     for _ in range(300):
-        assert service.poll() is None, "the wallet service ended"
+        assert service.poll() is None, "the server ended"
         try:
             with urllib.request.urlopen(address) as answer:
                 body: bytes = answer.read()

@@ -15,12 +15,13 @@ from time import thread_time
 from typing import Any, NamedTuple
 
 import msgspec
+from examples.wallet.domain import Balance, DepositMade, WalletOpened, withdraw
 
 from fencepost import AppendCondition, Event, EventStore, Placed, Query, QueryItem, SequencedEvent
 from fencepost.core.engine import Capability
-from fencepost.core.judging import Append, Verdict
-from fencepost.decisions import Decision, decision, encode
-from fencepost.demos.wallet.domain import Balance, DepositMade, WalletOpened, withdraw
+from fencepost.core.verdicts import Append, Verdict
+from fencepost.decisions import decision, encode
+from fencepost.decisions.inspection import Decision
 
 from .machine import facts
 

@@ -16,8 +16,10 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import TypeAlias
 
@@ -143,13 +145,13 @@ def note_heads(pair: Pair) -> None:
         RECENT[type(caller)] = caller.head()
 
 
-def filled(caller: Caller, upto: int) -> float:
+def filled(caller: Caller, up_to: int) -> float:
     """Fill to so many events, a thousand an append; events a second."""
     begin = caller.head()
     began = perf_counter()
-    for start in range(begin, upto, 1_000):
-        caller.append([fact(number) for number in range(start, min(start + 1_000, upto))])
-    return (upto - begin) / (perf_counter() - began) if upto > begin else 0.0
+    for start in range(begin, up_to, 1_000):
+        caller.append([fact(number) for number in range(start, min(start + 1_000, up_to))])
+    return (up_to - begin) / (perf_counter() - began) if up_to > begin else 0.0
 
 
 def milliseconds(act: Callable[[], object], times: int) -> float:
@@ -192,6 +194,37 @@ def small(folder: Path) -> list[Row]:
     pair.ours.close()
     pair.theirs.close()
     return pair.rows
+
+
+BARE_ROUNDS = 9
+
+
+def beside_bare_sqlite(folder: Path) -> dict[str, float]:
+    """Durable single appends of one caller, and bare inserts of the same rows by apsw, in turns; each a second."""
+    import apsw
+
+    ours = Fencepost(folder)
+    caller = ours.caller()
+    bare = apsw.Connection(str(folder / "bare.db"), vfs="unix")
+    for setting in ("journal_mode=wal", "synchronous=full"):
+        list(bare.execute(f"PRAGMA {setting}"))
+    bare.execute("CREATE TABLE events (position INTEGER PRIMARY KEY, type TEXT, tags TEXT, data BLOB, at INTEGER)")
+    insert = partial(bare.execute, "INSERT INTO events (type, tags, data, at) VALUES (?, ?, ?, ?)")
+    taken: dict[str, list[float]] = {"ours": [], "bare": []}
+    for _ in range(BARE_ROUNDS):
+        some = [fact(next(numbers)) for _ in range(1_000)]
+        taken["ours"].append(1e3 / milliseconds(partial(_append_next, caller, iter(some)), len(some)))
+        rows = iter([(each.type, json.dumps(each.tags), each.data, 0) for each in some])
+        taken["bare"].append(1e3 / milliseconds(lambda rows=rows: insert(next(rows)), len(some)))  # type: ignore[misc]
+    bare.close()
+    ours.close()
+    figures = {name: median(rates) for name, rates in taken.items()} | {"rounds": BARE_ROUNDS}
+    console.print(f"  beside a bare INSERT: {figures} {figures['ours'] / figures['bare']:.2f}x (wanted: 0.9x)")
+    return figures
+
+
+def _append_next(caller: Caller, facts: Iterator[Fact]) -> None:
+    caller.append([next(facts)])
 
 
 def large(folder: Path, events: int) -> tuple[list[Row], list[dict[str, float]], dict[str, float]]:
@@ -332,8 +365,9 @@ def main() -> None:
     growth: list[dict[str, float]] = []
     single: dict[str, float] = {}
     with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as folder:
-        for part in ("small", "large"):
+        for part in ("small", "large", "bare"):
             (Path(folder) / part).mkdir()
+        bare = beside_bare_sqlite(Path(folder) / "bare")
         if arguments.only != "large":
             rows += small(Path(folder) / "small")
         if arguments.only != "small":
@@ -350,6 +384,7 @@ def main() -> None:
                     "rows": [vars(row) | {"ratio": row.ratio, "reached": row.reached} for row in rows],
                     "growth": growth,
                     "alone": single,
+                    "bare": bare,
                 },
                 indent=2,
             )

@@ -183,7 +183,7 @@ async def in_tasks(address: str, callers: int) -> tuple[float, list[Call]]:
     from fencepost import FencepostError, aio
 
     rule, asked = counted()
-    async with await aio.open(address) as store:
+    async with aio.open(address) as store:
 
         async def call(number: int) -> Call:
             student = f"s{number}"

@@ -117,7 +117,7 @@ def in_spark(spark: SparkSession, path: str) -> list[dict[str, Any]]:
         found = compared(
             REPEATS[name],
             {
-                "nothing": events(spark, path, columns=columns, partitions=1, upto=0),
+                "nothing": events(spark, path, columns=columns, partitions=1, up_to=0),
                 "scan of the SQLite store": whole,
                 "record batches that lie ready": ready,
                 "the same in Parquet": table.select(*whole.columns),

@@ -248,7 +248,7 @@ async def http_appends(url: str, seconds: float) -> Measured:
     """Conditional appends by tasks that share one client."""
     done = 0
 
-    async with await aio.open(url) as store:
+    async with aio.open(url) as store:
         await store.head()
         ends = perf_counter() + seconds
 
@@ -304,7 +304,7 @@ def memory_with_subscribers(served: Served) -> float:
 async def requests(url: str, number: int) -> None:
     """Conditional appends, each followed by a read of what it stored, over HTTP."""
     left = iter(range(number // 2))
-    async with await aio.open(url) as store:
+    async with aio.open(url) as store:
 
         async def run() -> None:
             for _ in left:
@@ -434,7 +434,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")
     options = parser.parse_args()
     load = os.getloadavg()[0]
-    machine = facts("umadb", "hpack", "protobuf", "uvicorn", "uvloop", "httptools", "msgspec", "apsw")
+    machine = facts("umadb", "grpcio", "protobuf", "uvicorn", "uvloop", "httptools", "msgspec", "apsw")
     with tempfile.TemporaryDirectory(dir=".", prefix=".bench-server-") as folder:
         rows, http_rows, alone = measure(Path(folder), options)
     sizes = {"events": options.events, "rounds": options.rounds, "seconds of a round": options.seconds}

@@ -22,8 +22,8 @@ ratios of the rounds. Absolute figures tell about the machine; the ratio is what
 LIMITS = {
     "conditional appends": (
         "A fifth to a quarter of the samples of the event loop's thread were in the system call that sends an answer, "
-        "and less than a twentieth in HTTP/2. The rest is Python: decoding and checking the request, the group commit, "
-        "and judging. The interpreter lock keeps all of it on one core; UmaDB uses both."
+        "measured with an earlier HTTP/2 of our own. The rest is Python: decoding and checking the request, the group "
+        "commit, and judging. The interpreter lock keeps all of it on one core; UmaDB uses both."
     ),
     "reads of 10 events": (
         "Two fifths of the samples were in the system calls that send the answer (since then they are one call), "

@@ -171,7 +171,7 @@ def measure_hybrid(spark: SparkSession) -> Rows:
     if not Path(parquet).exists():
         events(spark, path).write.option("compression", "zstd").parquet(parquet)
     if not folder.exists():
-        lake.export(spark, path, str(folder), upto=EVENTS * 99 // 100)
+        lake.export(spark, path, str(folder), up_to=EVENTS * 99 // 100)
     table = spark.read.parquet(parquet)
     name = f"{EVENTS:,} events, 99% in a lake, 1% in SQLite"
     made = []
@@ -243,9 +243,9 @@ def measure_fold(spark: SparkSession) -> Rows:
     check_fold(spark, path)
     kept = FOLDER / "view"
     shutil.rmtree(kept, ignore_errors=True)
-    view = View(Balance, by="wallet", at=f"file:{kept}", store=path, spark=spark)
-    view.refresh(upto=SMALL * 97 // 100)
-    refreshed = [best(partial(view.refresh, upto=SMALL * percent // 100), rounds=1) for percent in (98, 99, 100)]
+    view = View(Balance, by="wallet", at=str(kept), store=path, spark=spark)
+    view.refresh(up_to=SMALL * 97 // 100)
+    refreshed = [best(partial(view.refresh, up_to=SMALL * percent // 100), rounds=1) for percent in (98, 99, 100)]
     spark.stop()
     taken: dict[str, list[float]] = {"local[1]": [], "local[2]": []}
     for master in [*taken] * 2:

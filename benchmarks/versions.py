@@ -106,24 +106,10 @@ def measure(address: str) -> Iterator[tuple[str, Measured]]:
         yield "bulk append, events", Measured(STORED / (perf_counter() - began), (process_time() - cpu) / STORED * 1e6)
         yield "read all, events", timed(lambda: sum(1 for _ in store.read()), most=3)
         yield "read by tag", timed(lambda: read_wallet(store))
-        if "://" not in address:
-            with unchecked(address) as other:
-                yield "read all, not checked, events", timed(lambda: sum(1 for _ in other.read()), most=3)
-                yield "read by tag, not checked", timed(lambda: read_wallet(other))
         for callers in (1, 16):
             yield f"conditional append, {callers} threads", in_threads(callers, lambda: append_if(store, store.head()))
             yield f"decision, {callers} threads", in_threads(callers, lambda: decide(store))
     yield "conditional append, 64 tasks", asyncio.run(in_tasks(address, 64))
-
-
-def unchecked(path: str) -> Any:
-    """A store that trusts the checksums of its file. Versions without the option never check them."""
-    import fencepost
-
-    try:
-        return fencepost.open(path, check_reads=False)
-    except TypeError:
-        return fencepost.open(path)
 
 
 def event(wallet: int | None = None) -> Any:
@@ -193,7 +179,7 @@ async def in_tasks(address: str, callers: int) -> Measured:
     import fencepost.aio
 
     counts = [0] * callers
-    async with await fencepost.aio.open(address) as store:
+    async with fencepost.aio.open(address) as store:
         after = await store.head()
         began, cpu = perf_counter(), process_time()
 

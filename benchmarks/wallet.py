@@ -328,7 +328,7 @@ def service(address: str, workers: int) -> Iterator[tuple[int, int]]:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     options = ["--store", address, "--port", str(port), "--workers", str(workers), "--quiet"]
-    process = subprocess.Popen([sys.executable, "-m", "fencepost.demos.wallet", *options], start_new_session=True)
+    process = subprocess.Popen([sys.executable, "-m", "examples.wallet", *options], start_new_session=True)
     try:
         wait_for(f"http://127.0.0.1:{port}/api/health", process)
         yield port, process.pid

@@ -2,14 +2,14 @@
     line of the output must say "Closed under the global context". *)
 
 From Fencepost Require Import
-  Kernel Cover Commit Histories GroupCommit Decisions Stripes CounterExamples.
+  Kernel Cover Commit Histories GroupCommit Decisions CounterExamples.
 
 Print Assumptions exact.
 Print Assumptions completeness.
 Print Assumptions precision.
 Print Assumptions bucket_count.
 Print Assumptions empty_item_matches_everything.
-Print Assumptions exact_upto.
+Print Assumptions exact_up_to.
 Print Assumptions admits_exactly_valid.
 Print Assumptions index_exact.
 Print Assumptions judge_admits_exactly.
@@ -21,10 +21,8 @@ Print Assumptions positions_dense.
 Print Assumptions serializable.
 Print Assumptions aborts_are_necessary.
 Print Assumptions linear_cover.
-Print Assumptions stripes_change_no_verdict.
 Print Assumptions keys_alone_are_imprecise.
-Print Assumptions stripes_alone_are_imprecise.
 Print Assumptions blind_batch_is_wrong.
 Print Assumptions blind_batch_differs.
-Print Assumptions upto_needs_its_bound.
+Print Assumptions up_to_needs_its_bound.
 Print Assumptions flattened_items_miss_conflicts.

@@ -17,8 +17,8 @@ Definition an_item (ts tags : list string) : QueryItem :=
 Lemma not_matched e i : item_matches e i = false -> ~ ItemMatches e i.
 Proof. intros F M; apply item_matches_iff in M; congruence. Qed.
 
-(** Keys alone invent conflicts, even with a stripe for every key: an item of
-    two tags locks one of them, and an event may have just that one. *)
+(** Keys alone invent conflicts: an item of two tags reads one of them, and an
+    event may have just that one. *)
 Lemma keys_alone_are_imprecise :
   ~ (forall e i, meet (read_keys i) (write_keys e) -> ItemMatches e i).
 Proof.
@@ -27,19 +27,6 @@ Proof.
   set (i := an_item [] ["course:c1"; "student:s1"]).
   apply (not_matched e i); [reflexivity|].
   apply precise; exists (TagKey "course:c1"); vm_compute; auto.
-Qed.
-
-(** Stripes invent more: keys that never meet may share one. *)
-Lemma stripes_alone_are_imprecise :
-  exists (hash : Key -> nat) e i,
-    meet (map hash (read_keys i)) (map hash (write_keys e)) /\
-    ~ meet (read_keys i) (write_keys e) /\ ~ ItemMatches e i.
-Proof.
-  exists (fun _ => 0), (an_event "Opened" ["wallet:w1"]), (an_item [] ["wallet:w2"]).
-  split; [|split].
-  - exists 0; vm_compute; auto.
-  - intros [k [[<-|[]] W]]; vm_compute in W; intuition discriminate.
-  - apply not_matched; reflexivity.
 Qed.
 
 (** A batch that is judged against the log alone, blind to itself. *)
@@ -77,11 +64,11 @@ Lemma blind_batch_differs :
 Proof. exists [withdrawal; withdrawal]; vm_compute; discriminate. Qed.
 
 (** Writing subsets of up to [k] tags misses conflicts with longer items: the
-    bound in [exact_upto] is needed. *)
-Lemma upto_needs_its_bound :
+    bound in [exact_up_to] is needed. *)
+Lemma up_to_needs_its_bound :
   exists k s c,
     Spoils s c /\
-    ~ meet (write_buckets_upto k (event s)) (read_targets (fail_if_events_match c)).
+    ~ meet (write_buckets_up_to k (event s)) (read_targets (fail_if_events_match c)).
 Proof.
   exists 1, {| position := 1; event := an_event "Enrolled" ["course:c1"; "student:s1"] |},
     {| fail_if_events_match := [an_item [] ["course:c1"; "student:s1"]]; after := 0 |}.

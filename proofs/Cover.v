@@ -36,10 +36,10 @@ Proof.
     rewrite E; now left.
 Qed.
 
-(** Under any hash of keys on stripes, an item and an event that it matches
-    have a stripe in common.  The identity is such a hash: the keys themselves
+(** Under any hash of keys, an item and an event that it matches
+    have a hash in common.  The identity is such a hash: the keys themselves
     meet. *)
-Theorem linear_cover {Stripe} (hash : Key -> Stripe) e i :
+Theorem linear_cover {Hash} (hash : Key -> Hash) e i :
   ItemMatches e i -> meet (map hash (read_keys i)) (map hash (write_keys e)).
 Proof.
   intros M; destruct (keys_meet e i M) as [k [R W]].

@@ -18,8 +18,8 @@ Inductive Decision :=
 | Read (q : Query) (next : list SequencedEvent -> Decision).
 
 (** What a read returns: all that matches, up to a position. *)
-Definition read (log : list SequencedEvent) (q : Query) (upto : nat) : list SequencedEvent :=
-  filter (fun s => (position s <=? upto) && matches (event s) q) log.
+Definition read (log : list SequencedEvent) (q : Query) (up_to : nat) : list SequencedEvent :=
+  filter (fun s => (position s <=? up_to) && matches (event s) q) log.
 
 Definition read_all (log : list SequencedEvent) (q : Query) : list SequencedEvent :=
   filter (fun s => matches (event s) q) log.

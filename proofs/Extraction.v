@@ -11,5 +11,5 @@ From Fencepost Require Import Kernel Cover Commit GroupCommit.
 Extraction Language OCaml.
 
 Extraction "kernel.ml"
-  matches write_buckets write_buckets_upto read_targets write_keys read_keys
+  matches write_buckets write_buckets_up_to read_targets write_keys read_keys
   sequence nothing opened head grouped.

@@ -60,9 +60,9 @@ Definition buckets_of (subsets : list (list string)) (e : Event) : list Bucket :
 Definition write_buckets (e : Event) : list Bucket :=
   buckets_of (subsets (sorted (tags e))) e.
 
-(** In Python this is [write_buckets(event, upto=k)]. *)
-Definition write_buckets_upto (k : nat) (e : Event) : list Bucket :=
-  buckets_of (subsets_upto k (sorted (tags e))) e.
+(** In Python this is [write_buckets(event, up_to=k)]. *)
+Definition write_buckets_up_to (k : nat) (e : Event) : list Bucket :=
+  buckets_of (subsets_up_to k (sorted (tags e))) e.
 
 Definition item_targets (i : QueryItem) : list Bucket :=
   match sorted (types i) with
@@ -192,18 +192,18 @@ Corollary precision s c :
 Proof. intros; now apply exact. Qed.
 
 (** Writing fewer buckets is as good when no item names more than [k] tags. *)
-Theorem exact_upto k s c :
+Theorem exact_up_to k s c :
   (forall i, In i (fail_if_events_match c) -> length (sorted (item_tags i)) <= k) ->
   Spoils s c <->
   after c < position s /\
-  meet (write_buckets_upto k (event s)) (read_targets (fail_if_events_match c)).
+  meet (write_buckets_up_to k (event s)) (read_targets (fail_if_events_match c)).
 Proof.
-  intros few; unfold Spoils, Matches, write_buckets_upto; rewrite meet_read_targets.
+  intros few; unfold Spoils, Matches, write_buckets_up_to; rewrite meet_read_targets.
   assert (forall i, In i (fail_if_events_match c) ->
     ItemMatches (event s) i <->
-    meet (buckets_of (subsets_upto k (sorted (tags (event s)))) (event s)) (item_targets i)) as each.
-  { intros i I; rewrite item_meets by (intros ts; rewrite in_subsets_upto; tauto).
-    rewrite in_subsets_upto, subsequence_sorted.
+    meet (buckets_of (subsets_up_to k (sorted (tags (event s)))) (event s)) (item_targets i)) as each.
+  { intros i I; rewrite item_meets by (intros ts; rewrite in_subsets_up_to; tauto).
+    rewrite in_subsets_up_to, subsequence_sorted.
     specialize (few i I); unfold ItemMatches; tauto. }
   split; intros [A [i [I M]]]; split; auto; exists i; split; auto; now apply each.
 Qed.

@@ -20,7 +20,7 @@ Fixpoint combinations (size : nat) (l : list A) : list (list A) :=
   end.
 
 (** Only the subsets of up to [k] members; [subsets] takes them all. *)
-Definition subsets_upto (k : nat) (l : list A) : list (list A) :=
+Definition subsets_up_to (k : nat) (l : list A) : list (list A) :=
   flat_map (fun size => combinations size l) (seq 0 (S (min k (length l)))).
 
 Definition subsets (l : list A) : list (list A) :=
@@ -57,10 +57,10 @@ Proof.
       * right; apply IH; auto.
 Qed.
 
-Theorem in_subsets_upto k l s :
-  In s (subsets_upto k l) <-> subsequence s l /\ length s <= k.
+Theorem in_subsets_up_to k l s :
+  In s (subsets_up_to k l) <-> subsequence s l /\ length s <= k.
 Proof.
-  unfold subsets_upto; rewrite in_flat_map; split.
+  unfold subsets_up_to; rewrite in_flat_map; split.
   - intros [size [I H]]; apply in_seq in I; apply in_combinations in H as [H L].
     split; [assumption | lia].
   - intros [H L]; exists (length s).

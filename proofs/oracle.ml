@@ -11,7 +11,7 @@
      append     events, conditions, unless (none or one), checkpoint (none or one: name, position)
 
      kernel EVENT QUERY     matches, write_buckets, read_targets, write_keys, read_keys of each item
-     upto K EVENT           write_buckets_upto
+     up_to K EVENT           write_buckets_up_to
      batch EVENTS APPENDS   verdicts, head: the events are the log, at positions 1, 2, ...
 
    Everything that is decided is decided by Kernel, which Coq has written. *)
@@ -86,9 +86,9 @@ let answer () = match token () with
       put_many put_bucket (read_targets q);
       put_many put_key (write_keys e);
       put_many (fun i -> put_many put_key (read_keys i)) q
-  | "upto" ->
+  | "up_to" ->
       let k = nat () in
-      put_many put_bucket (write_buckets_upto k (event ()))
+      put_many put_bucket (write_buckets_up_to k (event ()))
   | "batch" ->
       let log = sequence O (many event) in
       let store = { nothing with log } in

@@ -12,6 +12,7 @@ from rich.console import Console
 
 import fencepost
 from fencepost import Event, Query
+from fencepost.engine import engine_of
 from fencepost.engines.postgres import install, load
 
 from .filling import DATA, fact
@@ -109,7 +110,7 @@ def _tag_read(url: str, schema: str) -> dict[str, float]:
             return connection.execute(statement, [positions], binary=True).fetchall()
 
         def by_tag() -> object:
-            return list(store.engine.scan(Query.of(tags={"branch:77"}), after=0, upto=LARGE))
+            return list(engine_of(store).scan(Query.of(tags={"branch:77"}), after=0, up_to=LARGE))
 
         return {"read of 100 by tag, us": _best_us(by_tag), "read of 100 by primary key, us": _best_us(by_key)}
 

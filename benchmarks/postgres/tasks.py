@@ -19,7 +19,7 @@ def run(url: str, callers: int, conditional: bool, label: str, seconds: float) -
 
 
 async def _run(url: str, callers: int, conditional: bool, label: str, seconds: float) -> int:
-    async with await fencepost.aio.open(url) as store:
+    async with fencepost.aio.open(url) as store:
         wallets = [f"wallet:{label}.{caller}" for caller in range(callers)]
         opened = [await store.append([Event("WalletOpened", tags=[wallet], data=DATA)]) for wallet in wallets]
         end = monotonic() + seconds
