@@ -211,3 +211,20 @@ class TestReadersWithoutLocks:
                     engine._head.read(without_locks)
             writer.communicate("\n")
             assert reader.head() == 1
+
+
+def test_after_a_restore_a_position_beyond_the_head_is_refused_until_it_is_reset(tmp_path: Path) -> None:
+    path, copy = tmp_path / "store.db", tmp_path / "backup.db"
+    with fencepost.open(path) as store:
+        store.append([Event("A")] * 3)
+        backup(path, copy)
+        checkpoint = store.append([Event("A")] * 2).last
+    path.unlink()
+    copy.rename(path)
+    with fencepost.open(path) as store:
+        with pytest.raises(StoreCorrupt, match=r"after position 5, since the head of the log is 3: the log went back"):
+            next(store.subscribe(after=checkpoint, timeout_s=0), None)
+        store.append([Event("B")])
+        with pytest.raises(StoreCorrupt, match="the log went back"):
+            next(store.subscribe(after=checkpoint, timeout_s=0), None)
+        assert [event.type for event in store.subscribe(after=3, timeout_s=0)] == ["B"]

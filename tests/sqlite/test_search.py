@@ -1,11 +1,11 @@
-"""Leapfrog search finds exactly what checking every event finds, forwards and backwards, in memory and on disk."""
+"""Searches by leapfrog and by bitmaps find what checking every event finds: both ways, in memory and on disk."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from importlib.resources import files
-from itertools import chain
+from itertools import chain, combinations
 
 import apsw
 import pytest
@@ -33,10 +33,12 @@ queries = st.lists(items, min_size=1, max_size=3).map(Query)
 some = settings(max_examples=times(60, thorough=500), deadline=None)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _in_small_pieces() -> Iterator[None]:
+@pytest.fixture(autouse=True, scope="module", params=[0, 64], ids=["bitmaps", "leapfrog"])
+def _in_small_pieces(request: pytest.FixtureRequest) -> Iterator[None]:
     """So that a list of a few dozen positions is read in many pieces, and lies in several generations."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizes, "LEAPFROG_TERMS", request.param)
+        patch.setattr(sizes, "WINDOW", 7)
         patch.setattr(sizes, "FEW", 2)
         patch.setattr(sizes, "MANY", 5)
         patch.setattr(sizes, "RARE", 4)
@@ -90,6 +92,30 @@ def test_the_first_match_in_a_tail_is_the_lowest_after_the_condition(
 ) -> None:
     found = expected(log, query, after, len(log), backwards=False)
     assert tail_of(log).first_match(query, after) == (found[0] if found else None)
+
+
+def test_a_query_of_many_items_reads_each_list_once() -> None:
+    """The cost of a condition follows the tags that it names, not its number of items times the length of the log."""
+    tags = [f"t{number}" for number in range(12)]
+    log = [Event("A", tags={tags[number % 12], tags[number // 12 % 12], "all"}) for number in range(600)]
+    keys = 0
+
+    class CountedPart(TailPart):
+        def run(self, term: str, type: str, backwards: bool) -> search.Run:
+            found = super().run(term, type, backwards)
+
+            def counted(key: int, count: int) -> list[int]:
+                nonlocal keys
+                read = found(key, count)
+                keys += len(read)
+                return read
+
+            return counted
+
+    query = Query([QueryItem(tags={"all", *three}) for three in combinations(tags, 3)])
+    assert len(query.items) == 220
+    assert list(search.search(CountedPart(tail_of(log), 0, len(log)), query)) == []
+    assert keys < 2 * sum(1 + len(event.tags) for event in log), "some keys are read twice, at the ends of windows"
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 from tests.sqlite.outside import outside
 from tests.sqlite.test_damage import flip, flip_page, page_of
+from tests.torture.damage import forged_page
 
 import fencepost
 from fencepost import AppendCondition, Event, FormatUnsupported, InvalidInput, Query, SequencedEvent, StoreUnavailable
@@ -319,11 +320,3 @@ def inverse(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return [
         (end + 1, begin - 1) for (_, end), (begin, _) in pairwise([(0, 0), *ranges, (EVENTS + 1, 0)]) if end + 1 < begin
     ]
-
-
-def forged_page(path: Path) -> bytes:
-    """A page of events, as SQLite has written it, with its checksum."""
-    with fencepost.open(path) as store:
-        store.append([Event("Forged", data=b"forged", tags={"all"})] * 30)
-    page = page_of(path, "events")
-    return path.read_bytes()[(page - 1) * 4096 : page * 4096]

@@ -17,6 +17,7 @@ SMALL = {
     "SCAN_EVENTS": 5,
     "INSERT_ROWS": 3,
     "RARE": 2,
+    "LEAPFROG_TERMS": 3,
     "GENERATION_EVENTS": 8,
     "MERGED": 2,
     "STEP_POSTINGS": 24,

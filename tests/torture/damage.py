@@ -106,10 +106,11 @@ def small_constants() -> Iterator[None]:
 
 def make(path: Path, chance: random.Random, *, log: bool) -> Original:
     """A store with events of all shapes; with a write-ahead log beside it, as after a crash, or without."""
+    forged = forged_page(path.with_name(f"forger-{path.name}"))
     with fencepost.open(path, record_conditions=True) as store:
         for number in range(1, EVENTS + 1):
             store.append(
-                [event(number, chance)],
+                [event(number, chance, forged)],
                 AppendCondition(Query.of(tags={f"n:{number}"})),
                 checkpoint=(CHECKPOINTS[number % 2], number),
             )
@@ -124,18 +125,29 @@ def make(path: Path, chance: random.Random, *, log: bool) -> Original:
     return Original(path, events, found, checkpoints, recorded, {} if log else pages_of_events(path), log)
 
 
-def event(number: int, chance: random.Random) -> Event:
+def event(number: int, chance: random.Random, forged: bytes) -> Event:
+    """Large events hold pages of other events, with their checksums: what a client would send to forge events."""
     tags = {"all", f"n:{number}", f"half:{number % 2}"} if number % 9 else set()
     if number % 10 == 0:
         tags.add('ü "quoted"')
-    size = LARGE if number % 25 == 0 else chance.choice((0, 5, 40, 200))
+    small = chance.randbytes(chance.choice((0, 5, 40, 200)))
+    large = (chance.randbytes(chance.randrange(4_096)) + forged * 3)[:LARGE]
     return Event(
         f"T{number % 3}",
-        data=chance.randbytes(size),
+        data=large if number % 25 == 0 else small,
         tags=tags,
         id=UUID(int=chance.getrandbits(128)) if number % 4 == 0 else None,
         metadata={"by": "me", "ü": "x" * (number % 30)} if number % 5 == 0 else None,
     )
+
+
+def forged_page(path: Path) -> bytes:
+    """A page of events, as SQLite has written it, with its checksum; `path` is a store to make it with."""
+    with fencepost.open(path) as store:
+        store.append([Event("Forged", data=b"forged", tags={"all"})] * 30)
+    with closing(apsw.Connection(str(path))) as connection:
+        page = connection.execute("SELECT pageno FROM dbstat WHERE name = 'events' AND pagetype = 'leaf'").get
+    return path.read_bytes()[(page - 1) * PAGE_BYTES : page * PAGE_BYTES]
 
 
 def everything(store: EventStore) -> tuple[Any, ...]:

@@ -1,8 +1,8 @@
-"""Moves the ground under SQLite stores: working directories, hard links, renames, and readers without locks.
+"""Moves the ground under SQLite stores: working directories, hard links, renames, restores, and readers without locks.
 
 Of every round this must hold: a store answers from the file that it opened; no append is acknowledged that the file at
-its path does not hold; a reader by `?mode=ro` shows every append that was acknowledged before it asked, in every
-thread, and calls no sound store damaged.
+its path does not hold; a subscription from a position that a restored backup does not have is refused; a reader by
+`?mode=ro` shows every append that was acknowledged before it asked, in every thread, and calls no sound store damaged.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tests.sqlite import readonly_rounds
 from tests.support.processes import Child
 
 import fencepost
-from fencepost import Event, Query, StoreUnavailable
-from fencepost.engine import verify
+from fencepost import Event, Query, StoreCorrupt, StoreUnavailable
+from fencepost.engine import backup, verify
 
 ROUNDS = 12  # of the writer beside the readers
 THREADS = 3
@@ -39,6 +39,7 @@ def run(seconds: float, seed: int) -> str:
                 change_directory(folder, chance)
                 os.chdir(home)
                 move_the_file(folder, chance)
+                restore_a_backup(folder, chance)
                 read_beside_writers(folder)
                 rounds += 1
         finally:
@@ -90,6 +91,26 @@ def move_the_file(folder: Path, chance: random.Random) -> None:
             assert store.head() == acknowledged
 
 
+def restore_a_backup(folder: Path, chance: random.Random) -> None:
+    """A subscriber that is ahead of a restored log is told so, and one that is not goes on."""
+    path, copy = folder / "restored.db", folder / "backup.db"
+    with fencepost.open(path) as store:
+        kept = store.append([Event("A")] * chance.randint(1, 5)).last
+        backup(path, copy)
+        lost = store.append([Event("A")] * chance.randint(1, 5)).last
+    copy.replace(path)
+    with fencepost.open(path) as store:
+        for _ in range(chance.randint(0, lost - kept - 1)):
+            store.append([Event("B")])
+        head = store.head()
+        assert head < lost
+        try:
+            next(store.subscribe(after=lost, timeout_s=0), None)
+            raise AssertionError(f"a subscriber after {lost} was not told that the log ends at {head}")
+        except StoreCorrupt:
+            assert len(list(store.subscribe(after=kept, timeout_s=0))) == head - kept
+
+
 def read_beside_writers(folder: Path) -> None:
     path = folder / "read.db"
     fencepost.open(path).close()
@@ -99,14 +120,15 @@ def read_beside_writers(folder: Path) -> None:
         with fencepost.open(f"{path}?mode=ro") as reader:
 
             def follow() -> None:
-                try:
-                    while not done.is_set():
+                while not done.is_set():
+                    try:
                         known = acknowledged(writer)
                         assert reader.head() >= known, "an acknowledged append is hidden"
                         assert len(list(reader.read(Query.of(tags={"a"})))) >= known
-                except BaseException as error:
-                    if "read again" not in str(error):
-                        problems.append(error)
+                    except BaseException as error:
+                        if "read again" not in str(error):
+                            problems.append(error)
+                            return
 
             threads = [threading.Thread(target=follow) for _ in range(THREADS)]
             for thread in threads:

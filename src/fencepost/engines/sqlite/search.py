@@ -5,9 +5,13 @@ a negated position when the search goes backwards, so keys always ascend. To int
 for its next key at or above the highest key that the others have reached. So the sparsest list sets the pace, and no
 list is read in full.
 
+A query that names many tags would walk along the same lists once for each of its items. It is answered by bitmaps
+instead: for one window of positions after the other, each list becomes an integer with one bit for each position, and
+the items are intersected with `&`. So each list is read once, whatever the number of items that name it.
+
 The lists are in parts: the tail in memory and the generations on disk. A part knows which types occur with a term, so
-an item without types becomes one target for each of those types. tests/sqlite/test_search.py and test_matching.py hold
-the result to the definition of matching.
+an item without types becomes one target for each of those types. tests/sqlite/test_search.py and test_matching.py
+compare the result with the definition of matching.
 """
 
 from __future__ import annotations
@@ -51,10 +55,10 @@ class Part(Protocol[Key]):
 def search(part: Part[Key], query: Query, *, backwards: bool = False) -> Iterator[int]:
     """The keys of the part's events that match the query; ascending, each once."""
     start = -part.up_to if backwards else part.after + 1
-    found = [
-        intersection([part.run(term, type, backwards) for term in terms], start)
-        for terms, type in _targets(part, query.items)
-    ]
+    targets = list(_targets(part, query.items))
+    if sum(len(terms) for terms, _ in targets if len(terms) > 1) > sizes.LEAPFROG_TERMS:
+        return _search_by_bitmaps(part, targets, backwards)
+    found = [intersection([part.run(term, type, backwards) for term in terms], start) for terms, type in targets]
     if len(found) == 1:
         return found[0]
     return (key for key, _ in groupby(merge(*found)))
@@ -90,6 +94,48 @@ def _types_of_all(part: Part[Key], terms: Iterable[str], known: dict[str, Collec
             break
     assert types is not None, "an item has at least one term"
     return types
+
+
+def _search_by_bitmaps(part: Part[Key], targets: list[tuple[tuple[str, ...], Key]], backwards: bool) -> Iterator[int]:
+    """What `search` returns, by reading each list once for each window of positions."""
+    runs = {(term, type): part.run(term, type, backwards) for terms, type in targets for term in terms}
+    first, last = (-part.up_to, -part.after - 1) if backwards else (part.after + 1, part.up_to)
+    start, width = first, sizes.MANY
+    while start <= last:
+        stop = min(start + width, last + 1)
+        bitmaps: dict[tuple[str, Key], int] = {}
+        found = 0
+        for terms, type in targets:
+            common = -1  # all bits are set
+            # The lists that were read for other items come first: the others may then not be needed at all.
+            for key in sorted(((term, type) for term in terms), key=lambda key: key not in bitmaps):
+                if key not in bitmaps:
+                    bitmaps[key] = _bitmap(runs[key], start, stop)
+                common &= bitmaps[key]
+                if not common:
+                    break
+            found |= common
+        while found:
+            lowest = found & -found
+            yield start + lowest.bit_length() - 1
+            found ^= lowest
+        start, width = stop, min(2 * width, sizes.WINDOW)
+
+
+def _bitmap(run: Run, start: int, stop: int) -> int:
+    """The keys of the run from `start` to below `stop`: key `start + n` is bit n."""
+    bits = bytearray((stop - start + 7) // 8)
+    key, count = start, sizes.FEW
+    while key < stop:
+        keys = run(key, count)
+        for each in keys:
+            if each >= stop:
+                return int.from_bytes(bits, "little")
+            bits[(each - start) >> 3] |= 1 << ((each - start) & 7)
+        if len(keys) < count:
+            break
+        key, count = keys[-1] + 1, min(2 * count, sizes.MANY)
+    return int.from_bytes(bits, "little")
 
 
 def list_run(positions: Sequence[int], after: int, up_to: int, backwards: bool) -> Run:

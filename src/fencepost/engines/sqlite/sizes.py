@@ -34,6 +34,8 @@ MERGE_REST: Final = 3  # after a step, callers get this many times its duration 
 RARE: Final = 64  # a term with at most this many postings in a generation is read with one statement
 FEW: Final = 16  # keys that a search asks for first, doubled each time, since most searches end soon
 MANY: Final = 4_096  # keys that a search asks for at most
+LEAPFROG_TERMS: Final = 64  # a query whose items of several tags name more tags than this is searched by bitmaps
+WINDOW: Final = 65_536  # positions in a bitmap at most; the first one has MANY, since most searches end soon
 
 # The write-ahead log. A log that is soon written from its beginning again stays short, and syncing pages that are
 # overwritten is cheaper than syncing a file that grows.

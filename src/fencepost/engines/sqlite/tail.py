@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from ...model import Query
+from ...model import Query, QueryItem
 from . import sizes
 from .layout import DATA, Row
 from .search import EVERY, Run, list_run, search
@@ -92,6 +92,7 @@ class Tail:
     def first_match(self, query: Query, after: int) -> int | None:
         """The lowest position above `after` that matches, staged events included."""
         first: int | None = None
+        searched: list[QueryItem] = []
         for item in query.items:
             terms = item.tags or (EVERY,)
             if len(terms) == 1 and len(item.types) < 2:
@@ -107,9 +108,10 @@ class Tail:
                         if first is None or position < first:
                             first = position
             else:
-                found = next(search(TailPart(self, after, self.head), Query((item,))), None)
-                if found is not None and (first is None or found < first):
-                    first = found
+                searched.append(item)
+        if searched:
+            up_to = self.head if first is None else first - 1
+            first = next(search(TailPart(self, after, up_to), Query(tuple(searched))), first)
         return first
 
     def terms(self) -> Iterator[tuple[str, dict[str, list[int]]]]:
