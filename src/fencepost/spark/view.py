@@ -31,7 +31,22 @@ from ..engine import Address, checked_position
 from ..errors import InvalidInput, StoreUnavailable
 from .basics import Batch, absolute_location, address_of, follow_ranges, position_type
 from .delta import PATIENCE_S, DataFile, Version, changing
-from .folding import ERROR, POSITION, STATE, UPTO, Folder, Log, OnError, Plan, log_of, refuse_names
+from .folding import (
+    ERROR,
+    POSITION,
+    STATE,
+    UPTO,
+    VALID_FROM,
+    VALID_FROM_TIME,
+    VALID_TO,
+    VALID_TO_TIME,
+    Folder,
+    Log,
+    OnError,
+    Plan,
+    log_of,
+    refuse_names,
+)
 from .scanning import digest_at, scan_of
 from .spark_session import session
 from .view_table import ViewTable, table_at
@@ -57,7 +72,8 @@ class View:
 
     `store` is the address of the log. A refresh needs it; reading needs it only for positions at which no version is
     kept. `keep` is the number of versions that are kept. `spark` is by default the active session, or one of
-    `fencepost.spark.session()`. The other parameters are those of `fold`.
+    `fencepost.spark.session()`. With `history`, the table has a row for each key and change: see `history()`. The other
+    parameters are those of `fold`.
     """
 
     def __init__(
@@ -73,10 +89,11 @@ class View:
         keep: int = KEPT,
         partitions: int | None = None,
         lake: str | None = None,
+        history: bool = False,
     ) -> None:
         if not isinstance(keep, int) or keep < 1:
             raise InvalidInput("keep", f"at least 1 version is needed, not {keep!r}")
-        self._plan = Plan.of(projection, by, on_error=on_error, schema=schema)
+        self._plan = Plan.of(projection, by, on_error=on_error, schema=schema, history=history)
         self._store = None if store is None else address_of(store)
         self._spark = spark
         self._partitions = partitions
@@ -150,7 +167,12 @@ class View:
         if position > covered:
             raise InvalidInput("position", f"{position} is above the view's position, {covered}; refresh it first")
         version = next((version for version in reversed(versions) if version.position <= position), None)
-        if version is not None and version.position == position:
+        if self._plan.history:
+            rows = self._history(versions[-1])
+            is_valid = F.col(VALID_TO).isNull() | (F.col(VALID_TO) > F.lit(position))
+            frame = rows.where((F.col(VALID_FROM) <= F.lit(position)) & is_valid)
+            frame = frame.select(*self._plan.folded_schema(rows.schema[POSITION].dataType).names)
+        elif version is not None and version.position == position:
             saved = self._table.read(self._session(), self._table.schema, self._table.files(version))
             frame = saved.drop(STATE, *self._plan.keys)
         elif self._store is None:
@@ -163,6 +185,21 @@ class View:
             log = log_of(self._session(), self._store, self._plan, after=after, up_to=position, lake=self._lake)
             frame = self._folded(log, version, saving=False)
         return frame.withColumn(UPTO, F.lit(position).cast(frame.schema[POSITION].dataType))
+
+    def history(self) -> DataFrame:
+        """A row for each key and each event that concerns it: the state from that event on, until the next one.
+
+        The columns are the key, the state's fields, and `valid_from` and `valid_to`, the positions of the two events,
+        with `valid_from_time` and `valid_to_time`, when they were recorded. `valid_to` is exclusive, and null in the
+        row that is valid now. So the rows with valid_from <= p and (valid_to is null or valid_to > p) are `at(p)`.
+        """
+        if not self._plan.history:
+            raise InvalidInput("history", "this view keeps no history; create it with View(..., history=True)")
+        names = [*self._plan.scope, *self._plan.state.names, VALID_FROM, VALID_TO, VALID_FROM_TIME, VALID_TO_TIME]
+        return self._history(self._existing()[-1]).select(*names)
+
+    def _history(self, version: Version) -> DataFrame:
+        return self._table.read(self._session(), self._table.schema, self._table.files(version))
 
     @property
     def generation(self) -> str:
@@ -193,7 +230,7 @@ class View:
             raise InvalidInput("up_to", f"{end} is above the view's position, {covered}; refresh it first")
         if after > end:
             raise InvalidInput("after", f"{after} is above the end of the changes, {end}")
-        if after not in versions or end not in versions:
+        if self._plan.history or after not in versions or end not in versions:
             return self._compared(None if after == 0 else self.at(after), self.at(end), end)
         old, new = (self._table.files(versions[position]) for position in (after, end))
 
@@ -254,19 +291,22 @@ class View:
         """The log folded on top of a version. `few`: read only the states of the keys that the log has."""
         rows = log.rows
         if base is not None:
-            wanted = (*self._plan.keys, POSITION, STATE)
+            wanted = (*self._plan.keys, POSITION, STATE, VALID_TO, VALID_FROM_TIME)
             kept = [field for field in self._plan.saved_schema(log.position).fields if field.name in wanted]
             saved = self._table.read(self._session(), StructType(kept), self._table.files(base))
+            nothing = {field.name: F.lit(None) for field in self._plan.details}
+            if self._plan.history:
+                saved = saved.where(F.col(VALID_TO).isNull())
+                nothing["recorded_at"] = F.unix_micros(VALID_FROM_TIME)
             if few:
                 touched = rows.select(*self._plan.keys)
                 saved = saved.join(F.broadcast(touched), list(self._plan.keys), "left_semi")
-            nothing = [F.lit(None).alias(field.name) for field in self._plan.details]
             states = saved.select(
                 *self._plan.keys,
                 POSITION,
                 F.lit(None).cast("string").alias("type"),
                 F.col(STATE).alias("data"),
-                *nothing,
+                *(column.alias(name) for name, column in nothing.items()),
             )
             rows = rows.unionByName(states)
         return Folder(self._plan, log.position, saving).folded(rows, self._partitions)

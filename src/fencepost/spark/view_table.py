@@ -35,7 +35,7 @@ from ..engine import POSTGRES
 from ..errors import InvalidInput
 from .basics import LINES, entries_in, line_of, over_tasks, reporting
 from .delta import LOOKED_BACK, Change, DataFile, FileTable, State, TableChanged, Version
-from .folding import Plan
+from .folding import VALID_TO, Plan
 from .frames import PATTERNS, READING, native_folder
 from .location import absolute_location
 
@@ -130,26 +130,29 @@ class ViewTable:
         wanted = buckets_for(sum(file.rows for file in files.values()))
         if current and wanted < 4 * current:
             written = self._written(
-                changes, BucketWriter(self.table, self.schema_arrow, self.plan.keys, current, tuple(files))
+                changes, BucketWriter(self.table, self.schema_arrow, self.plan.row_keys, current, tuple(files))
             )
             return written, {each.replaced for each in written if each.replaced}, sum(each.changed for each in written)
         # Everything is written: the view is new, or has grown so much that it needs more buckets.
         changed = changes.persist()
         try:
             count = changed.count()
+            keys = changed.where(F.col(VALID_TO).isNull()).count() if self.plan.history else count
             rows = changed
             if files:
                 old = self.read(changes.sparkSession, changes.schema, files)
-                rows = changed.unionByName(old.join(changed, list(self.plan.keys), "left_anti"))
+                rows = changed.unionByName(old.join(changed, list(self.plan.row_keys), "left_anti"))
             buckets = wanted if files else buckets_for(count)
-            return self._written(rows, BucketWriter(self.table, self.schema_arrow, (), buckets)), set(files), count
+            return self._written(rows, BucketWriter(self.table, self.schema_arrow, (), buckets)), set(files), keys
         finally:
             changed.unpersist()
 
     def _written(self, rows: DataFrame, writer: BucketWriter) -> list[BucketFile]:
         """Write the rows of each bucket to a file; in the workers."""
         spread = rows.withColumn(BUCKET, self._bucket(writer.buckets)).repartition(BUCKET)
-        return entries_in(spread.sortWithinPartitions(BUCKET, *self.plan.keys).mapInArrow(writer, LINES), BucketFile)
+        return entries_in(
+            spread.sortWithinPartitions(BUCKET, *self.plan.row_keys).mapInArrow(writer, LINES), BucketFile
+        )
 
     @property
     def schema_arrow(self) -> pa.Schema:
@@ -207,7 +210,9 @@ class BucketWriter:
             pq.write_table(rows, draft, compression="zstd", write_page_checksum=True, row_group_size=GROUP_ROWS)
             size = draft.stat().st_size
             self.table.put(draft, path)
-        return BucketFile(path=path, rows=rows.num_rows, bytes=size, replaced=replaced, changed=changed.num_rows)
+        # In a history, each changed key has one row that has not ended.
+        keys = changed.column(VALID_TO).null_count if VALID_TO in self.schema.names else changed.num_rows
+        return BucketFile(path=path, rows=rows.num_rows, bytes=size, replaced=replaced, changed=keys)
 
     def _others(self, replaced: str, changed: pa.Table) -> pa.Table:
         """The rows of the replaced file whose keys have not changed."""

@@ -10,7 +10,19 @@ from __future__ import annotations
 
 from .fold import Folder, Saved, fold
 from .log import Log, log_of
-from .plan import ERROR, POSITION, STATE, UPTO, OnError, Plan, refuse_names
+from .plan import (
+    ERROR,
+    POSITION,
+    STATE,
+    UPTO,
+    VALID_FROM,
+    VALID_FROM_TIME,
+    VALID_TO,
+    VALID_TO_TIME,
+    OnError,
+    Plan,
+    refuse_names,
+)
 from .states import type_of
 
 __all__ = [
@@ -18,6 +30,10 @@ __all__ = [
     "POSITION",
     "STATE",
     "UPTO",
+    "VALID_FROM",
+    "VALID_FROM_TIME",
+    "VALID_TO",
+    "VALID_TO_TIME",
     "Folder",
     "Log",
     "OnError",

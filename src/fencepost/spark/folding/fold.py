@@ -105,6 +105,8 @@ class Work:
         fields = [self._schema.field(name) for name in self._names]
         self._conversions = [conversion(field.type) for field in fields]
         self._done: list[tuple[Any, ...]] = []
+        # Of a history: the newest row of the current key, without what follows the state, and the time of its event.
+        self._newest: tuple[list[Any], Any] | None = None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         definition = self._projection.definition
@@ -113,10 +115,12 @@ class Work:
         skips = self._plan.on_error == "skip"
         current: tuple[str, ...] | None = None
         saved: list[tuple[int, bytes]] = []
+        saved_at: Any = None
+        keeps_history = self._plan.history and self._saving
         projection: Any = None  # created for the first event: a refresh changes few of the saved states
         error: str | None = None
         for batch in batches:
-            for key, position, kind, data, stored in self._rows(batch):
+            for key, position, kind, data, stored, at in self._rows(batch):
                 if key != current:
                     self._close(current, saved, projection, error)
                     if len(self._done) >= ROWS:
@@ -124,9 +128,12 @@ class Work:
                     current, saved, projection, error = key, [], None, None
                 if kind is None:
                     saved.append((position, data))
+                    saved_at = at
                     continue
                 if projection is None:
                     projection, error = self._begin(key, saved)
+                    if keeps_history and saved:
+                        self._newest = self._described(projection, None), saved_at
                 if error is not None:
                     continue
                 try:
@@ -138,12 +145,16 @@ class Work:
                         raise
                     continue
                 projection.position = position
+                if keeps_history:
+                    self._add_change(key, projection, at)
+                    if len(self._done) >= ROWS:
+                        yield self._batch()
         self._close(current, saved, projection, error)
         if self._done:
             yield self._batch()
 
     def _rows(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-        """(key, position, type, data, stored event) of each row."""
+        """(key, position, type, data, stored event, time if handlers take stored events) of each row."""
         keys = zip(*[values(batch.column(name)) for name in self._plan.keys], strict=True)
         positions, kinds, data = (values(batch.column(name)) for name in (POSITION, "type", "data"))
         if self._plan.whole:
@@ -154,16 +165,16 @@ class Work:
                 if kind is not None:
                     made = None if id is None else UUID(id)
                     stored = SequencedEvent(position, kind, frozenset(of), content, at, made, dict(given))
-                yield key, position, kind, content, stored
+                yield key, position, kind, content, stored, at
             return
         versions = values(batch.column("version"))
         for key, position, kind, content, version in zip(keys, positions, kinds, data, versions, strict=True):
             if kind is None:
-                yield key, position, None, content, None
+                yield key, position, None, content, None, None
                 continue
             # Handlers see only its data.
             metadata = {} if version is None else {VERSION: version}
-            yield key, position, kind, content, SequencedEvent(position, kind, "[]", content, 0, None, metadata)
+            yield key, position, kind, content, SequencedEvent(position, kind, "[]", content, 0, None, metadata), None
 
     def _begin(self, key: tuple[str, ...], saved: Sequence[tuple[int, bytes]]) -> tuple[Any, str | None]:
         """The projection as it was saved, or new; and the error at which its fold ended."""
@@ -186,11 +197,32 @@ class Work:
             return
         if projection is None:
             projection, error = self._begin(key, saved)
-        row = [getattr(projection, parameter) for parameter in self._plan.scope]
-        row += self._row(projection, error)
+        state = msgspec.json.encode(Saved(encode_state(projection), error)) if self._saving else None
+        if self._plan.history and self._saving:
+            if self._newest is not None:  # None if every event of a new key was skipped
+                self._done.append(self._historic(key, state, None, None))
+                self._newest = None
+            return
+        row = self._described(projection, error)
         if self._saving:
-            row += [*key, msgspec.json.encode(Saved(encode_state(projection), error))]
+            row += [*key, state]
         self._done.append(tuple(row))
+
+    def _add_change(self, key: Any, projection: Any, at: Any) -> None:
+        """End the newest row of the key at the event that the projection has just handled, and begin the next one."""
+        if self._newest is not None:
+            self._done.append(self._historic(key, None, projection.position, at))
+        self._newest = self._described(projection, None), at
+
+    def _historic(self, key: Any, state: bytes | None, valid_to: int | None, ended: Any) -> tuple[Any, ...]:
+        """The newest row as a history keeps it. Only the row that has not ended has a state to continue from."""
+        assert self._newest is not None
+        row, at = self._newest
+        return (*row, *key, state, row[-1], valid_to, at, ended)  # a row ends with its position
+
+    def _described(self, projection: Any, error: str | None) -> list[Any]:
+        """The columns of the fold."""
+        return [*(getattr(projection, parameter) for parameter in self._plan.scope), *self._row(projection, error)]
 
     def _row(self, projection: Any, error: str | None) -> list[Any]:
         """The values of the columns after the key. Conversions copy lists and maps, which handlers may change."""

@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args, get_origin
 
-from pyspark.sql.types import ArrayType, BinaryType, DataType, LongType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from ...decisions import DefinitionError, Projection
 from ...decisions.inspection import alternatives
@@ -24,6 +34,11 @@ POSITION: Final = "position"
 UPTO: Final = "up_to"
 ERROR: Final = "error"
 STATE: Final = "state"
+# Of a history: the positions between which a row is the state of its key, and the times of their events.
+VALID_FROM: Final = "valid_from"
+VALID_TO: Final = "valid_to"
+VALID_FROM_TIME: Final = "valid_from_time"
+VALID_TO_TIME: Final = "valid_to_time"
 
 
 @dataclass(frozen=True)
@@ -37,6 +52,7 @@ class Plan:
     state: StructType
     on_error: OnError
     whole: bool  # whether handlers take the stored event, or only its data
+    history: bool = False  # whether a view keeps a row for each change, and not only the newest one
 
     @classmethod
     def of(
@@ -46,9 +62,12 @@ class Plan:
         *,
         on_error: OnError = "fail",
         schema: str | StructType | None = None,
+        history: bool = False,
     ) -> Plan:
         if on_error not in get_args(OnError):
             raise InvalidInput("on_error", f"one of {', '.join(get_args(OnError))} is needed, not {on_error!r:.80}")
+        if history and on_error == "column":
+            raise InvalidInput("on_error", "a history has no column for errors; use 'fail' or 'skip'")
         if not (isinstance(projection, type) and issubclass(projection, Projection)):
             raise DefinitionError(f"a projection class is needed, not {projection!r:.80}")
         reference = shipped(projection)
@@ -62,7 +81,9 @@ class Plan:
             key_types=tuple(_key_type(projection, parameter) for parameter in definition.scope),
             state=state,
             on_error=on_error,
-            whole=any(handler.takes_stored or not handler.declarations for handler in definition.handlers),
+            # A history needs the times of the events as well.
+            whole=history or any(handler.takes_stored or not handler.declarations for handler in definition.handlers),
+            history=history,
         )
         _check_names(plan)
         return plan
@@ -71,6 +92,11 @@ class Plan:
     def keys(self) -> tuple[str, ...]:
         """The columns of the shuffled rows that hold the key, as it is in the tags."""
         return tuple(f"key_{parameter}" for parameter in self.scope)
+
+    @property
+    def row_keys(self) -> tuple[str, ...]:
+        """The columns that identify a row of a view."""
+        return (*self.keys, POSITION) if self.history else self.keys
 
     @cached_property
     def details(self) -> tuple[StructField, ...]:
@@ -98,7 +124,11 @@ class Plan:
     def saved_schema(self, position: DataType) -> StructType:
         """The columns that a view keeps: those of the fold, the key as it is in the tags, and the state."""
         keys = [StructField(name, StringType()) for name in self.keys]
-        return StructType([*self.folded_schema(position).fields, *keys, StructField(STATE, BinaryType())])
+        saved = [*self.folded_schema(position).fields, *keys, StructField(STATE, BinaryType())]
+        if self.history:
+            saved += [StructField(name, position) for name in (VALID_FROM, VALID_TO)]
+            saved += [StructField(name, TimestampType()) for name in (VALID_FROM_TIME, VALID_TO_TIME)]
+        return StructType(saved)
 
     def row_schema(self, position: DataType) -> StructType:
         """The columns of the fold without those of the key."""
@@ -136,6 +166,7 @@ def _check_scope(projection: type[Projection], by: Sequence[str]) -> None:
 def _check_names(plan: Plan) -> None:
     """Every column, those of a view included, needs a different name; Spark ignores case."""
     own = [POSITION, UPTO, STATE, *([ERROR] if plan.on_error == "column" else []), *plan.keys]
+    own += [VALID_FROM, VALID_TO, VALID_FROM_TIME, VALID_TO_TIME] if plan.history else []
     problem = "folds and views have a column of this name; rename the parameter, and name its tag with tag('...')"
     refuse_names("parameter", plan.scope, own, problem)
     problem = "it is a column of folds or views; name the state's columns with schema="
