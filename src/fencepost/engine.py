@@ -39,6 +39,7 @@ from .core.engine import (
 from .core.file_tools import Problem, Report, Salvage, backup, salvage, verify
 from .core.group_commit import BatchCommitted
 from .core.interrupts import Waiters, Wakeup, interruptibly, pause, shielded
+from .core.log_lines import configure_logs
 from .core.observers import Observation, has_observers, notify, observe
 from .core.record_keys import CHECKPOINTS, RECORDS, key_range
 from .core.redaction import has_secret, login_of, redacted, scrubbed
@@ -104,6 +105,7 @@ __all__ = [
     "encode_moment",
     "encode_tags",
     "engine_of",
+    "configure_logs",
     "has_observers",
     "has_secret",
     "interruptibly",

@@ -165,6 +165,19 @@ def test_once_exits_with_6_when_a_consumer_stops(folder: Path) -> None:
     assert (found["state"], found["error"]) == ("stopped", "ValueError: negative")
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_failure_is_logged_with_its_cause(folder: Path, form: str) -> None:
+    append(folder, -1)
+    arguments = command("consume", "log.db", "views:strict", "--once", "--log-format", form)
+    ran = subprocess.run(arguments, cwd=folder, env=environment(), capture_output=True, text=True, timeout=60)
+    if form == "text":
+        assert "ERROR fencepost.consumers: consumer 'strict' stopped at position 4" in ran.stderr
+        assert "INFO fencepost.consumers: consumer 'strict': leading" in ran.stderr
+    else:
+        lines = [json.loads(line) for line in ran.stderr.splitlines()]
+        assert any(line["level"] == "error" and "stopped at position 4" in line["message"] for line in lines)
+
+
 def test_a_reset_to_a_time_handles_later_events_again(folder: Path) -> None:
     fencepost_(folder, "consume", "log.db", "views:effects", "--once")
     (reset,) = fencepost_(folder, "consumers", "reset", "log.db", "effects", "--time", "2020-01-01")

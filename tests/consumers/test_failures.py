@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import Event as Flag
 from typing import Any
 
@@ -279,10 +279,6 @@ class TestCommands:
             with pytest.raises(CommandRefused, match="is not paused"):
                 step(store, "effects")
 
-    def test_an_unknown_consumer_is_refused(self, store: EventStore) -> None:
-        with pytest.raises(NoSuchConsumer, match="'occupany'"):
-            pause(store, "occupany")
-
     def test_every_command_is_recorded_with_its_author_and_time(self, place: Place, store: EventStore) -> None:
         with start(store, effects_into(place, Poison(), QUICK)):
             eventually(lambda: control(store, "effects").token_of(0))
@@ -294,3 +290,15 @@ class TestCommands:
             ("fencepost.ConsumerResumed", False),
         ]
         assert all(event.recorded_at is not None for event in recorded)
+
+
+@pytest.mark.parametrize("command", [pause, resume])
+def test_a_command_to_an_unknown_consumer_is_refused(store: EventStore, command: Callable[..., bool]) -> None:
+    with pytest.raises(NoSuchConsumer, match="'occupany'"):
+        command(store, "occupany")
+
+
+def test_a_reset_beyond_the_head_is_refused(store: EventStore) -> None:
+    head = add(store, 3)
+    with pytest.raises(CommandRefused, match=f"cannot be reset to {head + 9}: the log ends at {head}"):
+        reset(store, "effects", position=head + 9)

@@ -140,6 +140,22 @@ def test_waiting_for_a_model_that_does_not_run_times_out(place: Place, store: Ev
         model.wait_for(store, last, timeout_s=0.05)
 
 
+def test_waiting_for_a_position_that_the_store_does_not_have_is_not_over_early(place: Place, store: EventStore) -> None:
+    model = ReadModel(Total, into=place.into, table="totals", lease_s=1)
+    with start(store, model):
+        last = add(store)
+        model.wait_for(store, last)
+        with pytest.raises(WaitTimedOut):
+            model.wait_for(store, store.head() + 100, timeout_s=0.05)
+
+
+def test_a_model_that_was_never_built_is_not_verified(place: Place, store: EventStore) -> None:
+    model = ReadModel(Total, into=place.into, table="totals")
+    add(store)
+    with pytest.raises(CommandRefused, match="totals: this version was never built"):
+        verify(model, store)
+
+
 def test_rows_of_a_batch_that_failed_are_not_applied_twice(place: Place, store: EventStore) -> None:
     failed: list[int] = []
 

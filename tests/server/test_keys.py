@@ -149,10 +149,27 @@ def test_the_open_streams_of_a_key_end_with_the_key(tmp_path: Path, keys: Path, 
         assert "urn:fencepost:unauthenticated" in answer.read().decode()
 
 
+def test_a_request_that_waits_for_a_head_ends_with_the_key(keys: Path) -> None:
+    secret = add_key(
+        keys, "guest", rights=READ_APPEND, expires=datetime.now(timezone.utc) + timedelta(seconds=2)
+    ).secret
+    with RunningServer("memory:", keys=str(keys)) as server:
+        answer = httpx.get(
+            f"{server.url}/v1/head?after=0&wait_s=6", headers={"Authorization": f"Bearer {secret}"}, timeout=20
+        )
+    assert answer.status_code == 401
+
+
+@pytest.mark.parametrize("damage", ["broken", "missing", "unknown right"])
 def test_a_broken_file_of_keys_changes_nothing_and_is_not_shown_to_clients(
-    guarded: RunningServer, keys: Path, admin: str, caplog: pytest.LogCaptureFixture
+    guarded: RunningServer, keys: Path, admin: str, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
-    keys.write_text("[{]")
+    if damage == "broken":
+        keys.write_text("[{]")
+    elif damage == "missing":
+        keys.unlink()
+    else:
+        keys.write_text(keys.read_text().replace('"admin"', '"own"'))
     time.sleep(1.1)
     with httpx.Client(base_url=guarded.url) as http:
         answers = [http.get("/v1/head", headers={"Authorization": f"Bearer {key}"}) for key in (admin, admin, "fp_x")]

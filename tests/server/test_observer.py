@@ -15,8 +15,8 @@ from opentelemetry import trace
 
 import fencepost.aio
 from fencepost import Event
+from fencepost.core.log_lines import JsonLines
 from fencepost.server import observer
-from fencepost.server.observer import JsonLines
 
 from .running import RunningServer
 

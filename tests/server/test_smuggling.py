@@ -103,6 +103,8 @@ def test_a_body_that_ends_early_is_not_answered(server: RunningServer, path: byt
         ({"Host": "127.0.0.1:8765", "Origin": "http://127.0.0.1:8765"}, 200),
         ({"Origin": "https://evil.example"}, 403),
         ({"Origin": "null"}, 403),
+        ({"Host": "[::1"}, 403),
+        ({"Origin": "http://["}, 403),
         ({"Host": "localhost:8765", "Origin": "http://localhost:9999"}, 403),
     ],
 )

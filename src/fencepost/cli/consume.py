@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .. import EventStore
-from ..engine import pause
+from ..engine import configure_logs, pause
 from . import exits
 from .options import after_option, extras, json_option, master_option, open_store, spark_session, store_argument
 from .output import Output, progress_bar
@@ -33,8 +33,20 @@ LOOK_S = 0.05
 @store_argument
 @click.argument("consumers", nargs=-1, required=True)
 @click.option("--once", is_flag=True, help="Handle what is stored, then end.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="Log to standard error what is at least this severe.",
+)
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of the log."
+)
 @json_option
-def consume_command(store: str, consumers: tuple[str, ...], once: bool, as_json: bool | None) -> int:
+def consume_command(
+    store: str, consumers: tuple[str, ...], once: bool, log_level: str, log_format: str, as_json: bool | None
+) -> int:
     """Run CONSUMERS on the store until SIGTERM or Ctrl-C.
 
     Each is written module:name, or module for all consumers of a module. Modules are also looked for in the current
@@ -43,6 +55,7 @@ def consume_command(store: str, consumers: tuple[str, ...], once: bool, as_json:
     from ..consumers import start
 
     output = Output(as_json)
+    configure_logs(log_format, log_level)
     chosen = [each for text in consumers for each in load(text)]
     with open_store(store) as opened, _terminable(), start(opened, *chosen) as runner:
         names = ", ".join(each.name for each in chosen)
@@ -52,7 +65,9 @@ def consume_command(store: str, consumers: tuple[str, ...], once: bool, as_json:
             return _until_caught_up(runner, opened)
         runner.wait()
         runner.check()
-    return exits.DONE
+    # Only a signal ends the command with 0; here every consumer has ended by itself.
+    exits.print_error("every consumer has ended without being told to; the log above has the cause")
+    return exits.STALLED
 
 
 @contextmanager

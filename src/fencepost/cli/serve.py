@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ..engine import configure_logs
 from ..errors import FencepostError
 from .options import extras, json_option
 from .output import Output
@@ -46,7 +47,7 @@ def serve_command(store: str | None, config: str | None, show_config: bool, **fl
     precedence over a variable, a variable over the file.
     """
     with extras():
-        from ..server import check_settings, configure_logs, load_settings, runner, serve, supervise
+        from ..server import check_settings, load_settings, runner, serve, supervise
     chosen = load_settings({"store": store, **flags}, file=config)
     if show_config:
         for name, value in chosen.shown().items():
@@ -150,9 +151,10 @@ def list_command(file: str, as_json: bool | None) -> None:
     output = Output(as_json)
     for key in read_keys(Path(file)):
         expires = None if key.expires is None else key.expires.isoformat()
-        entry = {"name": key.name, "rights": key.rights, "tags": key.tags, "types": key.types, "expires": expires}
+        rights = [right.value for right in key.rights]
+        entry = {"name": key.name, "rights": rights, "tags": key.tags, "types": key.types, "expires": expires}
         scope = ", ".join([*key.tags, *key.types]) or "everything"
-        output.result(entry, f"{key.name}: {', '.join(key.rights)}; {scope}; expires {expires or 'never'}")
+        output.result(entry, f"{key.name}: {', '.join(rights)}; {scope}; expires {expires or 'never'}")
 
 
 @keys_command.command("revoke")

@@ -81,14 +81,16 @@ def _repartition(control: Control, *, division: Division, by: str) -> control_ev
 
 @decision
 def _pause(control: Control, *, by: str, reason: str) -> control_events.ConsumerPaused | None:
-    return None if control.paused_by is not None else control_events.ConsumerPaused(_known(control), by, reason)
+    name = _known(control)
+    return None if control.paused_by is not None else control_events.ConsumerPaused(name, by, reason)
 
 
 @decision
 def _resume(control: Control, *, by: str) -> control_events.ConsumerResumed | None:
+    name = _known(control)
     if control.paused_by is None and control.stopped is None:
         return None
-    return control_events.ConsumerResumed(_known(control), by)
+    return control_events.ConsumerResumed(name, by)
 
 
 @decision
@@ -144,6 +146,9 @@ def reset(store: EventStore, name: str, *, position: int = 0, to: datetime | Non
         if position:
             raise InvalidInput("to", "a consumer is reset either to a position or to a time, not to both")
         position = position_before(store, to)
+    head = store.head()
+    if position > head:
+        raise CommandRefused(f"consumer {name!r} cannot be reset to {position}: the log ends at {head}")
     _reset(store, Control(name), position=position, by=by or this_user())
     return position
 

@@ -13,7 +13,8 @@ import msgspec
 
 from .. import EventStore
 from ..decisions import Projection
-from .read_models import ReadModel, position_of_version
+from .errors import CommandRefused
+from .read_models import ReadModel, position_of_version, states_of
 
 PROGRESS_EVERY: Final = 1_000
 
@@ -32,12 +33,14 @@ def verify(
 ) -> Drift | None:
     """Compare this version of the read model with a fresh fold; None if they agree.
 
+    Raises `CommandRefused` if the version was never built.
     `on_progress` is called now and then with the position that was folded, and the position of the table.
     """
     target = model.reader()
     table = model.physical(model.version)
     with target.transaction() as transaction:
-        target.run(transaction, model.columns.create(table))
+        if model.version not in states_of(target, transaction, model):
+            raise CommandRefused(f"{model.table}: this version was never built, so there is nothing to verify")
         position = position_of_version(target, transaction, model, model.version, lock=True)
         _, rows = target.run(transaction, model.columns.select(table, 0))
     stored = dict(model.columns.projection_of(row) for row in rows)

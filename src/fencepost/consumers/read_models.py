@@ -102,8 +102,9 @@ class ReadModel(Consumer):
             reached = self.position()
             if reached >= position:
                 return
-            if not list(store.read(self.query, after=reached, up_to=position, limit=1)):
-                return  # what it has not read yet does not concern it
+            # A store that does not have the position yet, such as a replica, cannot say what there is up to it.
+            if store.head() >= position and not list(store.read(self.query, after=reached, up_to=position, limit=1)):
+                return  # what the table does not contain yet does not concern it
             if monotonic() >= deadline:
                 raise WaitTimedOut(self.table, position, reached, timeout_s)
             pause(wait_s)

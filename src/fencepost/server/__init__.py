@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from .access import Right
     from .keys import add_key, read_keys, revoke_key
-    from .observer import configure_logs
     from .remote.transport import is_this_machine
     from .server_process import check_settings, runner, serve
     from .settings import Settings, load_settings
@@ -39,7 +38,6 @@ __all__ = [
     "Settings",
     "add_key",
     "check_settings",
-    "configure_logs",
     "is_this_machine",
     "load_settings",
     "read_keys",
@@ -55,7 +53,6 @@ _ELSEWHERE: Final = {
     "Settings": "settings",
     "add_key": "keys",
     "check_settings": "server_process",
-    "configure_logs": "observer",
     "is_this_machine": "remote.transport",
     "load_settings": "settings",
     "read_keys": "keys",

@@ -13,7 +13,7 @@ import logging
 import os
 from contextlib import suppress
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from ..engine import SQLITE, Address
 from ..errors import FencepostError, StoreError
@@ -171,9 +171,9 @@ class App:
     def _check_origin(self, request: Request) -> None:
         """Refuse what a web page of another site sends. Without keys, every page that a user visits could append."""
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
-        if self._is_local and not is_this_machine(urlsplit(f"//{host}").hostname or ""):
+        if self._is_local and not is_this_machine(split_url(f"//{host}").hostname or ""):
             raise Refused(problems.FORBIDDEN, f"Host: {host!r:.80} is not this machine; without API keys it must be")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and split_url(origin).netloc != host:
             raise Refused(problems.FORBIDDEN, f"Origin: {origin!r:.80} is another site; without API keys it is refused")
 
     def _refuse(self, refused: Refused) -> Answer:
@@ -213,6 +213,14 @@ class App:
             log.warning("the metrics of consumers are missing: %s", error)
         text = self.metrics.text() if self.shared is None else self.shared.text()
         return Answer(200, text, metrics.MEDIA_TYPE)
+
+
+def split_url(text: str) -> SplitResult:
+    """The parts of a URL; all of them are empty if it is malformed."""
+    try:
+        return urlsplit(text)
+    except ValueError:  # such as brackets that are not closed
+        return urlsplit("")
 
 
 def always(answer: Answer) -> Handler:

@@ -21,7 +21,7 @@ from ..errors import FencepostError, InvalidInput
 from ..tools import document_of, from_wire, to_wire
 from . import metrics
 from .access import Access, Right
-from .admission import Admission, AppendFailed, index_of
+from .admission import Admission, AppendFailed, Refused, index_of
 from .request import (
     NDJSON,
     Answer,
@@ -34,9 +34,9 @@ from .request import (
     number_parameter,
     position_parameter,
 )
-from .streams import Reading, Streams
+from .streams import LOOK_S, Reading, Streams
 from .wire import documents, rows
-from .wire.problems import NO_SUCH_RECORD, problem, problem_of
+from .wire.problems import NO_SUCH_RECORD, UNAUTHENTICATED, problem, problem_of
 
 Decoded = TypeVar("Decoded")
 
@@ -173,7 +173,9 @@ class Handlers:
         deadline = loop.time() + wait_s
         newest = head
         while head <= after and (rest_s := deadline - loop.time()) > 0 and not self._admission.draining:
-            newest = await self._admission.heads.above(max(newest, after), rest_s)
+            newest = await self._admission.heads.above(max(newest, after), min(rest_s, LOOK_S))
+            if not self._admission.is_valid(access):
+                raise Refused(UNAUTHENTICATED, "the API key was revoked, was changed or has expired")
             head = newest if not access.scope.is_limited else await self._admission.head_of(access)
         return head
 

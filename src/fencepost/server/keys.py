@@ -1,8 +1,8 @@
 """API keys, kept in a file as hashes.
 
 A key is 256 random bits, so a plain SHA-256 of it cannot be guessed back; the file never holds the key itself. The
-server looks at the file's time and size every second and loads it again when they change: a key that is added or
-revoked counts within that second, without a restart. The file is replaced as a whole, so the server never sees half
+server looks at the file's time and size four times a second and loads it again when they change: a key that is added or
+revoked counts within a second, without a restart. The file is replaced as a whole, so the server never sees half
 of it. A file that cannot be read changes nothing: the keys from before stay in force, and the log says so.
 tests/server/test_keys.py checks this.
 """
@@ -30,14 +30,14 @@ from .access import Access, Right, Scope
 log: Final = logging.getLogger("fencepost.server")
 
 PREFIX: Final = "fp_"
-LOOK_EVERY_S: Final = 1.0
+LOOK_EVERY_S: Final = 0.25  # with the time between looks at open streams, less than a second
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")  # no slash, which ends it in the names of checkpoints
 
 
 class StoredKey(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     name: str
     hash: str
-    rights: list[str]
+    rights: list[Right]
     created: datetime
     expires: datetime | None = None
     tags: list[str] = []
@@ -45,7 +45,7 @@ class StoredKey(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
     def access(self) -> Access:
         scope = Scope(frozenset(self.tags), frozenset(self.types))
-        return Access(self.name, frozenset(Right(right) for right in self.rights), scope, self.hash)
+        return Access(self.name, frozenset(self.rights), scope, self.hash)
 
     @property
     def is_expired(self) -> bool:
@@ -90,7 +90,10 @@ class KeyFile:
         return key is not None and not key.is_expired and key.access() == access
 
     def look(self) -> None:
-        """Load the file again if it has changed, at most once a second. While it is broken, the old keys stay."""
+        """Load the file again if it has changed, at most every LOOK_EVERY_S seconds.
+
+        While it is broken or missing, the old keys stay.
+        """
         if monotonic() - self._looked_at <= LOOK_EVERY_S:
             return
         self._looked_at = monotonic()
@@ -99,7 +102,7 @@ class KeyFile:
             return
         self._state = state
         try:
-            self._by_hash = {key.hash: key for key in read_keys(self.path)}
+            self._by_hash = {key.hash: key for key in read_keys(self.path, missing_ok=False)}
         except StoreUnavailable as error:
             log.warning("the changed file of API keys is not used, the keys from before stay in force: %s", error)
 
@@ -112,13 +115,13 @@ def state_of(path: Path) -> tuple[int, int, int]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def read_keys(path: Path) -> list[StoredKey]:
-    """The keys in the file; none if there is no such file."""
+def read_keys(path: Path, *, missing_ok: bool = True) -> list[StoredKey]:
+    """The keys in the file; if there is no such file, none or an error."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=list[StoredKey])
-    except FileNotFoundError:
-        return []
     except OSError as error:
+        if missing_ok and isinstance(error, FileNotFoundError):
+            return []
         raise StoreUnavailable(f"{path}: the API keys cannot be read: {error.strerror}") from error
     except msgspec.MsgspecError as error:
         raise StoreUnavailable(f"{path}: not a file of API keys: {error}") from None
@@ -147,7 +150,7 @@ def add_key(
     made = StoredKey(
         name,
         hashed(secret),
-        sorted(right.value for right in rights),
+        sorted(rights, key=lambda right: right.value),
         datetime.now(timezone.utc).replace(microsecond=0),
         expires,
         sorted(checked_tags(tags, "tags")),

@@ -10,14 +10,11 @@ durable. tests/server/test_observer.py checks both.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import secrets
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -119,28 +116,3 @@ class Observer:
         }
         text = "%(method)s %(path)s %(status)s in %(duration_ms)s ms, request %(request_id)s"
         log.info(text, fields, extra={"fields": fields})
-
-
-class JsonLines(logging.Formatter):
-    """A JSON object for each line of the log."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "process": record.process,
-            "message": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line)
-
-
-def configure_logs(form: str) -> None:
-    """Log to standard error in this form: lines of text, or of JSON."""
-    handler = logging.StreamHandler(sys.stderr)
-    plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    handler.setFormatter(JsonLines() if form == "json" else plain)
-    logging.basicConfig(level=logging.INFO, handlers=[handler])

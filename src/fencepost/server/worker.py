@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
+from ..engine import configure_logs
 from ..errors import FencepostError
-from .observer import configure_logs
 from .server_process import runner, serve
 from .settings import Settings
 from .sockets import Sockets
