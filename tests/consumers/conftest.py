@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import os
-from itertools import count
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -15,7 +14,6 @@ EFFECT = {
     "sqlite": "CREATE TABLE effect (number INTEGER PRIMARY KEY AUTOINCREMENT, position BIGINT, pid BIGINT)",
     "postgres": "CREATE TABLE effect (number BIGSERIAL PRIMARY KEY, position BIGINT, pid BIGINT)",
 }
-NUMBERS = count(1)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -25,7 +23,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         made = Place(str(tmp_path / "log.db"), str(tmp_path / "views.db"), "sqlite")
     else:
         url: str = request.getfixturevalue("postgres_url")
-        name = f"consumers_{os.getpid()}_{next(NUMBERS)}"
+        # Not by a counter: Spark's tests import this fixture, so that this module is loaded twice.
+        name = f"consumers_{uuid4().hex[:12]}"
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"CREATE SCHEMA {name}_views".encode())
         url += "&" if "?" in url else "?"
